@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from towers.data.reading.texts import DOCUMENT_END
 from towers.data.text import TextSettings, Tokenizer
 
 # Large enough that sending a chunk to a process costs little, small enough to hold several.
@@ -42,28 +43,33 @@ class TokenisedChunk(NamedTuple):
         indices: uint32, the tokens of all texts one after the other, by their index in the table.
         lengths: uint32, the number of tokens of each text.
         characters: uint32, the number of characters of each text, without blanks.
+        num_changed: the number of texts that the normalisation changed, but for blanks around them.
     """
 
     table: list[str]
     indices: np.ndarray
     lengths: np.ndarray
     characters: np.ndarray
+    num_changed: int = 0
 
 
 def tokenise_chunk(
     texts: Sequence[str], settings: TextSettings, tokenizer: Tokenizer
 ) -> TokenisedChunk:
-    """Returns the tokens of some texts."""
+    """Returns the tokens of some texts; DOCUMENT_END has none."""
     table: dict[str, int] = {}
     indices: list[int] = []
     lengths, characters = [], []
-    for text in map(settings.normalise, texts):
+    num_changed = 0
+    for given in texts:
+        text = settings.normalise(given) if given != DOCUMENT_END else ""
+        num_changed += text != given and text not in ("", given.strip())
         tokens = tokenizer.tokenize(text) if text else []
         indices.extend([table.setdefault(token, len(table)) for token in tokens])
         lengths.append(len(tokens))
         characters.append(len(text) - text.count(" "))
-    arrays = (np.array(values, np.uint32) for values in (indices, lengths, characters))
-    return TokenisedChunk(list(table), *arrays)
+    found = [np.array(values, np.uint32) for values in (indices, lengths, characters)]
+    return TokenisedChunk(list(table), found[0], found[1], found[2], num_changed)
 
 
 class Spelling:
@@ -75,7 +81,12 @@ class Spelling:
         self._ids = np.array([one for ids in spelled for one in ids], np.uint32)
 
     def ids(
-        self, indices: np.ndarray, num_tokens: np.ndarray, end: int, *, end_all: bool = False
+        self,
+        indices: np.ndarray,
+        num_tokens: np.ndarray,
+        end: int | np.ndarray,
+        *,
+        end_all: bool | np.ndarray = False,
     ) -> tuple[np.ndarray, np.ndarray]:
         """Returns the ids of some texts, uint32, and how many each text has, int64.
 
@@ -83,14 +94,15 @@ class Spelling:
             indices: unsigned integers, the tokens of all texts one after the other, by their index
                 in the table.
             num_tokens: of each text.
-            end: the id that follows each text which is not empty.
-            end_all: whether it follows an empty text, too.
+            end: the id that follows each text which is not empty, the same one or one for each.
+            end_all: whether it follows an empty text, too, of all or of each.
         """
         lengths = self._lengths[indices]
-        ends = np.cumsum(lengths)
-        within = np.arange(lengths.sum()) - np.repeat(ends - lengths, lengths)
+        token_ends = np.cumsum(lengths)
+        within = np.arange(lengths.sum()) - np.repeat(token_ends - lengths, lengths)
         ids = self._ids[np.repeat(self._starts[indices], lengths) + within]
-        text_ends = np.concatenate([[0], ends])[np.cumsum(num_tokens, dtype=np.int64)]
+        text_ends = np.concatenate([[0], token_ends])[np.cumsum(num_tokens, dtype=np.int64)]
         num_ids = np.diff(text_ends, prepend=0)
         ended = (num_ids > 0) | end_all
-        return np.insert(ids, text_ends[ended], end), num_ids + ended
+        ends = np.broadcast_to(end, ended.shape)[ended]
+        return np.insert(ids, text_ends[ended], ends), num_ids + ended

@@ -156,17 +156,28 @@ class TextCorpus(Corpus[LineCodec]):
         return self.array(name)
 
     def examples(self, number: int) -> list[dict[str, Any]]:
-        """Returns the first lines of the training part as a model sees them, each as `text`."""
+        """Returns the first lines of the training part as a model sees them, each as `text`.
+
+        Blank ones, and ends of documents, are left out, unless the text is as written.
+        """
         ids, end = self.part("train"), self.text.vocabulary.end
         found: list[dict[str, Any]] = []
         start = 0
         while len(found) < number and start < len(ids):
             line = ids[start : start + LONGEST_LINE].tolist()
             size = line.index(end) if end in line else len(line)
-            if size:
+            is_end = line[0] == self.text.stop  # Of a document.
+            if not is_end and (size or self.text.settings.as_written):
                 found.append({"text": self.text.decode(line[:size])})
-            start += size + 1
+            start += 1 if is_end else size + 1
         return found
+
+    def unknown_rate(self, part: str) -> float:
+        """Returns the fraction of the tokens of a part that the vocabulary does not have."""
+        ids, unknown = self.part(part), self.text.vocabulary.unknown
+        starts = range(0, len(ids), COUNTED)
+        found = sum(np.count_nonzero(ids[start : start + COUNTED] == unknown) for start in starts)
+        return found / max(1, len(ids))
 
     @functools.cached_property
     def unigram_counts(self) -> np.ndarray:

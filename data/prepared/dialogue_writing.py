@@ -15,7 +15,7 @@ from towers.data.prepared.dialogue_corpus import PARTS, UNKNOWN_WORDS
 from towers.data.prepared.dialogue_index import HELD_OUT, TRAINED, Block, DialogueIndex
 from towers.data.prepared.pairs import PairFinder, Pairs, blocks_with_pairs, find_repeats
 from towers.data.prepared.preparation import DialoguePreparation
-from towers.data.text import TextCodec, Vocabulary, build_vocabulary
+from towers.data.text import TextCodec, Vocabulary, learn_vocabulary
 from towers.ground.special_ids import END, SEPARATOR, UNKNOWN
 
 
@@ -41,7 +41,8 @@ def write_dialogues(
     vocabulary = (
         codec.vocabulary
         if codec
-        else build_vocabulary(
+        else learn_vocabulary(
+            settings.text,
             index.counts(settings.min_dialogues),
             settings.vocabulary_size,
             copies=settings.copy_unknown,

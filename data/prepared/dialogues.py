@@ -19,7 +19,7 @@ from towers.data.prepared.dialogue_corpus import DialogueCorpus
 from towers.data.prepared.dialogue_index import DialogueIndex, marked
 from towers.data.prepared.dialogue_writing import write_dialogues
 from towers.data.prepared.digests import digest_files
-from towers.data.prepared.filling import fill
+from towers.data.prepared.filling import describe_unmatched, fill
 from towers.data.prepared.learning import evenly_spaced, learn_subwords
 from towers.data.prepared.preparation import DialoguePreparation
 from towers.data.reading import (
@@ -168,8 +168,10 @@ def _prepare(
                 report = ReadingReport()
                 with Progress("tokenising", num_bytes, write) as progress:
                     chunks = in_chunks(marked(read(report, progress.add)))
-                    misfit = fill(index, chunks, own.text, processes, progress, write)
-                index.finish([*(report.lines() if report.num_files else []), *misfit])
+                    letters = fill(index, chunks, own.text, processes, progress, write)
+                lines = [*report.lines(), *letters.describe(own.text.language)]
+                unmatched = describe_unmatched(own.text)
+                index.finish([*(lines if report.num_files else []), *unmatched])
             key = cache.name.removesuffix(_READING)
             write_dialogues(index, folder, own, key, keep_apart=keep_apart, codec=codec)
 

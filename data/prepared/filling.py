@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import abc
 import collections
-import re
+import unicodedata
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
@@ -12,15 +13,14 @@ import numpy as np
 from towers.data.prepared.chunks import Chunk, TokenisedChunk
 from towers.data.prepared.journal import JournalledFiles
 from towers.data.prepared.processes import tokenise
-from towers.data.text import TextSettings
-from towers.data.text.normalisation import LANGUAGES
+from towers.data.text import TextSettings, unmatched_words
 from towers.ground.progress import Progress
 
-_CHINESE = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0003ffff]")
-_LATIN = re.compile("[A-Za-z\u00c0-\u024f]")
 _LEAST_LETTERS = 100
 _LEAST_FRACTION = 0.3
 _MOST_TEXTS = 20_000
+_MOST_SCRIPTS = 6
+_SHOWN_WORDS = 5
 
 
 class TokenFiles(JournalledFiles, abc.ABC):
@@ -43,11 +43,10 @@ def fill(
     processes: int | None,
     progress: Progress,
     write: Callable[[str], None],
-) -> list[str]:
+) -> Letters:
     """Tokenises the chunks, in order, but those whose tokens are in the files already.
 
-    The chunks are the same ones in every call. Returns a line if the texts seem to be of another
-    language, or none.
+    The chunks are the same ones in every call. Returns the letters of the texts.
     """
     if files.state["chunks"]:
         write(f"goes on after {files.content} that an earlier process prepared")
@@ -69,46 +68,67 @@ def fill(
         if files.is_due:
             files.save()
     files.save()
-    misfit = letters.misfit(settings.language)
-    return [misfit] if misfit else []
+    return letters
 
 
 class Letters:
     """Counts of the letters of the first texts, by script."""
 
     def __init__(self) -> None:
-        self._num_texts = self._num_chinese = self._num_latin = self._num_all = 0
+        self._num_texts = 0
+        self._counts: Counter[str] = Counter()
 
     def of(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
-        """Yields chunks of texts, and counts the letters of the first texts."""
+        """Yields chunks of texts, and counts the characters of the first texts."""
         for chunk in chunks:
-            for text in chunk.texts[: _MOST_TEXTS - self._num_texts]:
-                self._add(text)
+            if self._num_texts < _MOST_TEXTS:
+                self._counts.update("".join(chunk.texts[: _MOST_TEXTS - self._num_texts]))
+                self._num_texts += len(chunk.texts)
             yield chunk
 
-    def _add(self, text: str) -> None:
-        self._num_texts += 1
-        self._num_chinese += len(_CHINESE.findall(text))
-        self._num_latin += len(_LATIN.findall(text))
-        self._num_all += sum(map(str.isalpha, text))
+    def describe(self, language: str | None) -> list[str]:
+        """Returns a line about the scripts of the letters; none if there are few.
 
-    def misfit(self, language: str) -> str | None:
-        """Returns a line if few of the letters are those of the language, otherwise None.
-
-        A few letters tell nothing.
+        It warns if few of them are those of the language, unless that is None.
         """
-        counts = {"zh": self._num_chinese, "en": self._num_latin}
-        if self._num_all < _LEAST_LETTERS or counts[language] >= _LEAST_FRACTION * self._num_all:
-            return None
-        fractions = {one: counts[one] / self._num_all for one in LANGUAGES}
-        likely = max(fractions, key=lambda one: fractions[one])
+        counts: Counter[str] = Counter()
+        for character, number in self._counts.items():
+            if character.isalpha():
+                counts[_script_of(character)] += number
+        total = counts.total()
+        if total < _LEAST_LETTERS:
+            return []
+        common = [(name, n) for name, n in counts.most_common(_MOST_SCRIPTS) if n * 100 >= total]
+        scripts = ", ".join(f"{n / total:.0%} {name}" for name, n in common)
+        of_language = {"zh": counts["Chinese"], "en": counts["Latin"]}
+        if language is None or of_language[language] >= _LEAST_FRACTION * total:
+            return [f"letters: {scripts}"]
+        likely = max(of_language, key=lambda one: of_language[one])
         advice = (
             f"give --language {likely}"
-            if fractions[likely] >= _LEAST_FRACTION
+            if of_language[likely] >= _LEAST_FRACTION * total
             else "the file may have another encoding (--encoding); letters of other scripts are "
             "kept (--set tokenizer=characters)"
         )
-        return (
-            f"warning: the language is {language}, but {fractions['zh']:.0%} of the letters are "
-            f"Chinese and {fractions['en']:.0%} Latin: {advice}"
-        )
+        return [f"warning: the language is {language}, but the letters are {scripts}: {advice}"]
+
+
+def describe_unmatched(settings: TextSettings) -> list[str]:
+    """Returns a line about the words of the user's dictionaries that can never match, if any."""
+    if not (settings.dictionary or settings.user_dictionary):
+        return []
+    words = unmatched_words(settings)
+    shown = ", ".join(map(repr, words[:_SHOWN_WORDS]))
+    return [f"words of the dictionaries that can never match: {len(words):,} ({shown})"][
+        : len(words)
+    ]
+
+
+def _script_of(letter: str) -> str:
+    """Returns the name of a letter's script: with what its own name begins.
+
+    >>> _script_of("é"), _script_of("हि"[0]), _script_of("好")
+    ('Latin', 'Devanagari', 'Chinese')
+    """
+    first = unicodedata.name(letter, "other").split()[0].capitalize()
+    return {"Cjk": "Chinese", "Fullwidth": "Latin", "Halfwidth": "Katakana"}.get(first, first)

@@ -14,16 +14,16 @@ from typing import TypeVar
 import numpy as np
 
 from towers.data.prepared.chunks import Chunk, in_chunks
-from towers.data.prepared.passages import TRAIN
+from towers.data.prepared.passages import ENDS, TRAIN
 from towers.data.prepared.preparation import Preparation, TextPreparation
 from towers.data.prepared.processes import tokenise
+from towers.data.reading.texts import DOCUMENT_END
 from towers.data.text import (
     SPECIALS,
     SUBWORD_FILE,
     TextCodec,
     TextSettings,
-    build_vocabulary,
-    build_words,
+    learn_vocabulary,
     train_subwords,
 )
 from towers.ground.durable import make_folder
@@ -44,8 +44,12 @@ def learn_codec(
     shutil.rmtree(folder, ignore_errors=True)
     make_folder(folder)
     text = settings.text
-    trained = (passage.texts for passage in passages if passage.marks[0] == TRAIN)
-    sample = evenly_spaced(trained, math.inf if text.as_written else SAMPLE_CHARACTERS, _characters)
+    if text.has_alphabet and not text.learns_subwords:
+        TextCodec(text, learn_vocabulary(text, {}, settings.vocabulary_size)).save(folder)
+        return True
+    trained = (passage.texts for passage in passages if passage.marks[0] % ENDS == TRAIN)
+    most = math.inf if text.has_whole_words else SAMPLE_CHARACTERS
+    sample = evenly_spaced(trained, most, _characters)
     if not sample:
         return False
     if text.learns_subwords:
@@ -57,8 +61,7 @@ def learn_codec(
     for chunk in tokenise((chunk.texts for chunk in chunks), text, processes):
         uses = np.bincount(chunk.indices, minlength=len(chunk.table)).tolist()
         counts.update(dict(zip(chunk.table, uses, strict=True)))
-    build = build_words if text.as_written else build_vocabulary
-    TextCodec(text, build(counts, settings.vocabulary_size)).save(folder)
+    TextCodec(text, learn_vocabulary(text, counts, settings.vocabulary_size)).save(folder)
     return True
 
 
@@ -70,7 +73,8 @@ def learn_subwords(texts: Iterable[str], settings: Preparation, model: Path) -> 
     """Writes a subword model that is learnt from some texts; returns the settings that name it."""
     text = settings.text
     size = settings.vocabulary_size - len(SPECIALS)
-    train_subwords(filter(None, map(text.normalise, texts)), size, model)
+    lines = (line for line in texts if line != DOCUMENT_END)
+    train_subwords(filter(None, map(text.normalise, lines)), size, model, exact=text.as_written)
     return dataclasses.replace(text, subword_model=str(model))
 
 

@@ -8,10 +8,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from towers.data.prepared.chunks import Chunk
 from towers.data.reading.text_files import PARTS, TextFile
-from towers.data.reading.texts import Reader
+from towers.data.reading.texts import DOCUMENT_END, Reader
 
 PASSAGE_CHARACTERS = 500
 TRAIN, VALID, TEST = range(len(PARTS))
+ENDS = 1 << 2  # Of a mark: the line is the end of a document. The rest is the number of the part.
 
 
 def passages(files: Sequence[TextFile], reader: Reader, fraction: float) -> Iterator[Chunk]:
@@ -23,9 +24,18 @@ def passages(files: Sequence[TextFile], reader: Reader, fraction: float) -> Iter
     """
     deal = Deal(max(4, round(1 / fraction)), has_test=any(file.part == "test" for file in files))
     for file in files:
+        open_parts: set[int] = set()  # Those with lines of the document that is read.
         for lines in _in_passages(reader.blocks(file)):
             own = PARTS.index(file.part) if file.part else deal.part_of(lines)
-            yield Chunk(lines, [own] * len(lines))
+            marks = [own] * len(lines)
+            if DOCUMENT_END in lines:
+                marks = [own | ENDS if line == DOCUMENT_END else own for line in lines]
+                for part in open_parts - {own}:
+                    yield Chunk([DOCUMENT_END], [part | ENDS])
+                open_parts.clear()
+            yield Chunk(lines, marks)
+            if lines[-1] != DOCUMENT_END:
+                open_parts.add(own)
 
 
 def passages_of_parts(texts: Mapping[str, str]) -> Iterator[Chunk]:
@@ -58,8 +68,8 @@ class Deal:
 def _in_passages(blocks: Iterable[list[str]]) -> Iterator[list[str]]:
     """Yields the lines of some blocks in passages, each of which ends with the line that fills it.
 
-    A passage is a slice between two indices that a search finds, since a loop over lines would take
-    most of the time of reading.
+    Where little is left of a record then, it goes on to its end. A passage is a slice between two
+    indices that a search finds, since a loop over lines would take most of the time of reading.
     """
     rest: list[str] = []
     for block in blocks:
@@ -67,6 +77,8 @@ def _in_passages(blocks: Iterable[list[str]]) -> Iterator[list[str]]:
         ends = list(itertools.accumulate(map(len, lines)))
         start, done = 0, 0
         while (last := bisect.bisect_left(ends, done + PASSAGE_CHARACTERS, start)) < len(ends):
+            if lines[-1] == DOCUMENT_END and ends[-1] - ends[last] <= PASSAGE_CHARACTERS:
+                last = len(lines) - 1
             yield lines[start : last + 1]
             start, done = last + 1, ends[last]
         rest = lines[start:]

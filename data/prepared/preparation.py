@@ -36,9 +36,10 @@ class Preparation:
 
     def __post_init__(self) -> None:
         special = self._num_special()
-        if self.vocabulary_size <= special:
+        least = special + (256 if self.text.chosen_tokenizer == "bytes" else 1)
+        if self.vocabulary_size < least:
             raise ValueError(
-                f"vocabulary_size must be at least {special + 1}, of which {special} are special. "
+                f"vocabulary_size must be at least {least}, of which {special} are special. "
                 f"Received {self.vocabulary_size}."
             )
         check_encoding(self.encoding)
@@ -111,13 +112,15 @@ class DialoguePreparation(Preparation):
 @dataclasses.dataclass(frozen=True)
 class TextPreparation(Preparation):
     """How a text becomes ids; `held_out` is the fraction of its passages for the part valid, and
-    again for test, where the names of the files do not tell the parts. One further setting:
+    again for test, where the names of the files do not tell the parts. Further settings:
 
     Args:
         field: the name of the text in JSON Lines, or the column in Parquet.
+        code: whether the source code in folders is text.
     """
 
     field: str = "text"
+    code: bool = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -127,4 +130,10 @@ class TextPreparation(Preparation):
             raise ValueError("text_field must be the name of a field. Received an empty one.")
 
     def _num_special(self) -> int:
-        return 2 if self.text.as_written else len(SPECIALS)  # The end of a line, and the unknown.
+        # Of whole words, the end of a line, and the unknown.
+        return 2 if self.text.has_whole_words else super()._num_special()
+
+    def _settings(self) -> dict[str, Any]:
+        """Returns the settings; once no source code was text."""
+        settings = super()._settings()
+        return settings if self.code else {n: v for n, v in settings.items() if n != "code"}

@@ -14,9 +14,9 @@ from towers.data.prepared.caches import Write, open_or_prepare
 from towers.data.prepared.chunks import Chunk, Spelling, TokenisedChunk, in_chunks
 from towers.data.prepared.corpus import CODEC, TextCorpus, array_file, dtype_of_ids, write_manifest
 from towers.data.prepared.digests import digest_files
-from towers.data.prepared.filling import TokenFiles, fill
+from towers.data.prepared.filling import TokenFiles, describe_unmatched, fill
 from towers.data.prepared.learning import learn_codec
-from towers.data.prepared.passages import passages, passages_of_parts
+from towers.data.prepared.passages import ENDS, passages, passages_of_parts
 from towers.data.prepared.preparation import TextPreparation
 from towers.data.reading.report import TextReport
 from towers.data.reading.text_files import PARTS, describe_others, describe_parts, find_texts
@@ -24,6 +24,7 @@ from towers.data.reading.texts import Reader
 from towers.data.text import TextCodec, TextSettings
 from towers.ground.durable import publish
 from towers.ground.progress import Progress
+from towers.ground.special_ids import SEPARATOR
 
 # Yields the passages of all parts; called with the report and the progress of reading them.
 Read = Callable[[TextReport, Callable[[int], None]], Iterator[Chunk]]
@@ -54,15 +55,17 @@ def prepare_texts(
         ValueError: an argument or a file is wrong, or a part has no text.
         OSError: something cannot be written; what was written stays.
     """
-    files = find_texts(paths)
+    files = find_texts(paths, code=settings.code)
     content = digest_files((f"{file.kind}|{file.part}", file.path) for file in files)
     num_bytes = sum(file.path.stat().st_size for file in files)
 
     def notes() -> list[str]:
-        return [*describe_parts(files), *describe_others(paths)]
+        return [*describe_parts(files), *describe_others(paths, code=settings.code)]
 
     def read(report: TextReport, progress: Callable[[int], None]) -> Iterator[Chunk]:
-        reader = Reader(settings.encoding, settings.field, report, progress)
+        text = settings.text
+        kept = (text.as_written, text.documents)
+        reader = Reader(settings.encoding, settings.field, report, progress, *kept)
         return passages(files, reader, settings.held_out)
 
     cache = Path(folder) / settings.key(content)
@@ -91,7 +94,7 @@ def prepare_words(
         OSError: something cannot be written; what was written stays.
     """
     text = TextSettings("en", tokenizer="spaces", as_written=True)
-    settings = TextPreparation(text, vocabulary_size)
+    settings = TextPreparation(text, vocabulary_size, code=False)
     content = hashlib.blake2b(json.dumps(list(texts.items())).encode(), digest_size=16)
     cache = Path(folder) / settings.key(content.hexdigest())
     return _prepare(lambda *_: passages_of_parts(texts), settings, cache, 0, 1, write)
@@ -125,10 +128,16 @@ def _prepare(
             Progress("tokenising", num_bytes, write) as progress,
         ):
             chunks = in_chunks(read(report, progress.add))
-            misfit = fill(ids, chunks, codec.settings, processes, progress, write)
-        advice = [] if report.suggests_other_encoding or codec.settings.as_written else misfit
-        lines = [*(report.lines() if report.num_files else []), *notes(), *advice]
-        _finish(ids, lines, settings, folder, cache.name)
+            letters = fill(ids, chunks, codec.settings, processes, progress, write)
+            is_any = report.suggests_other_encoding or codec.settings.as_written
+            lines = [
+                *(report.lines() if report.num_files else []),
+                *notes(),
+                *letters.describe(None if is_any else codec.settings.language),
+                *ids.describe_changes(report.num_lines),
+                *describe_unmatched(settings.text),
+            ]
+            _finish(ids, lines, settings, folder, cache.name)
 
     return open_or_prepare(cache, TextCorpus, prepare, write)
 
@@ -194,14 +203,24 @@ class TextIds(TokenFiles):
         """The fraction of unknown tokens."""
         return self.state["unknown"] / max(1, self._total)
 
+    def describe_changes(self, num_lines: int) -> list[str]:
+        """Returns a line if the normalisation changed some of so many lines."""
+        changed = self.state.get("changed", 0) if num_lines else 0
+        return [
+            f"normalised: {changed:,} lines have other quotes, dashes, blanks or capitals now "
+            "(--set normalise=none changes nothing)"
+        ][: bool(changed)]
+
     def add(self, chunk: TokenisedChunk, marks: np.ndarray) -> None:
-        """Writes the ids of the next lines; the mark of a line is the number of its part."""
+        """Writes the ids of the next lines, whose marks are those of `passages`."""
         vocabulary = self.codec.vocabulary
         spelling = Spelling(list(map(self.codec.token_ids, chunk.table)))
-        as_written = self.codec.settings.as_written
-        ids, lengths = spelling.ids(
-            chunk.indices, chunk.lengths, vocabulary.end, end_all=as_written
-        )
+        is_end = marks >= ENDS
+        marks = marks % ENDS
+        ends = np.where(is_end, SEPARATOR, vocabulary.end)
+        end_all = self.codec.settings.as_written | is_end
+        ids, lengths = spelling.ids(chunk.indices, chunk.lengths, ends, end_all=end_all)
+        self.state["changed"] = self.state.get("changed", 0) + chunk.num_changed
         part_of_ids = np.repeat(marks, lengths)
         characters = chunk.characters + (lengths > 0)
         self.state["unknown"] += int(np.count_nonzero(ids == vocabulary.unknown))

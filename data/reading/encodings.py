@@ -7,7 +7,7 @@ from contextlib import closing
 from itertools import islice
 from pathlib import Path
 
-from towers.data.compression import decoded
+from towers.data.compression import decoded, decompressed, read_errors
 
 GUOBIAO = ("gb18030", "gbk", "gb2312")
 OTHERS = ("big5hkscs", "shift_jis", "euc_jp", "euc_kr")
@@ -45,16 +45,31 @@ def check_decoded(path: Path, encoding: str) -> None:
 
 
 def told_encoding(path: Path, encoding: str) -> str:
-    """Returns the codec of a file: UTF-16 where it begins with the mark of it, else as given."""
+    """Returns the codec of a file, compressed or not: as given, but UTF-16 and UTF-32 by its mark.
+
+    Raises:
+        ValueError: it is compressed by Zstandard, and the library is not installed.
+    """
     if codecs.lookup(encoding).name != "utf-8":
         return encoding
     try:
-        with path.open("rb") as file:
-            begin = file.read(4)
-    except OSError:
+        with path.open("rb") as raw, decompressed(raw, path) as file:
+            return marked_encoding(file.read(4)) or encoding
+    except read_errors():
         return encoding  # Reading it says why.
-    is_marked = begin[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-    return "utf-16" if is_marked and begin != codecs.BOM_UTF32_LE else encoding
+
+
+def marked_encoding(content: bytes) -> str | None:
+    """Returns the codec that the mark of byte order at the beginning tells, None without one."""
+    return next((codec for mark, codec in _MARKS if content.startswith(mark)), None)
+
+
+_MARKS = (
+    (codecs.BOM_UTF32_LE, "utf-32"),  # It begins as the mark of UTF-16 does.
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
 
 
 def rare_fraction(text: str) -> float:

@@ -15,6 +15,7 @@ TOO_LONG = "lines or turns that are too long"
 UNDECODED = "turns with bytes that do not decode"
 NUL_LINE = "lines with NUL characters"
 UNDECODED_LINE = "lines with many bytes that do not decode"
+CUT_LINE = "pieces of lines that are too long"
 FEW_UNDECODED = "lines with a few bytes that do not decode, without these"
 UNDECODED_FRACTION = 0.1  # Of all lines; above this fraction the encoding is probably wrong.
 ENCODING_ADVICE = (
@@ -176,7 +177,13 @@ class ReadingReport(Report):
 
 @dataclass
 class TextReport(Report):
-    """Counts of lines; `num_lines` are used."""
+    """Counts of lines; `num_lines` are used.
+
+    Attributes:
+        num_documents: records, and files of lines, each of which has its end.
+    """
+
+    num_documents: int = 0
 
     @property
     def suggests_other_encoding(self) -> bool:
@@ -188,8 +195,10 @@ class TextReport(Report):
     def lines(self) -> list[str]:
         """Returns the report as lines of text."""
         read = f"read {count(self.num_lines, 'line')} from {count(self.num_files, 'file')}"
+        if self.num_documents:
+            read += f": {count(self.num_documents, 'document')}, each ended by a token of its own"
         advice = [ENCODING_ADVICE] if self.suggests_other_encoding else []
-        return [read, *self.changes(), *advice]
+        return [read, *_few(self.changes(), "further reason"), *advice]
 
 
 def _few(lines: Sequence[str], noun: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import re
 from collections import Counter
@@ -20,25 +21,34 @@ KINDS = {
     "parquet": (".parquet",),
 }
 SUFFIXES = tuple(suffix for kind in KINDS.values() for suffix in kind)
-COMPRESSIONS = (".gz", ".zst")
-OTHER_KINDS = (
-    ".json",
-    ".csv",
-    ".tsv",
-    ".zip",
-    ".tar",
-    ".tgz",
-    ".bz2",
-    ".xz",
-    ".7z",
-    ".pdf",
-    ".docx",
-    ".srt",
-    ".vtt",
-    ".html",
-    ".htm",
-    ".conv",
+CODE = (
+    ".py .pyi .pyx .c .h .cc .cpp .cxx .hpp .hh .cu .cuh .m .mm .js .mjs .jsx .ts .tsx .java .kt "
+    ".scala .go .rs .rb .php .pl .pm .lua .r .jl .swift .cs .fs .hs .ml .mli .ex .exs .erl .clj "
+    ".el .lisp .scm .sh .bash .zsh .ps1 .bat .sql .f90 .pas .asm .s .v .sv .vhd .css .scss .proto "
+    ".cmake .gradle .vim .dart .zig .nim .tcl .tex .rst"
 )
+COMPRESSIONS = (".gz", ".zst")
+ADVICE = {
+    "subtitles": "write what is spoken into a .txt file",
+    "HTML or XML": "write its text into a .txt file",
+    "dialogues": "`towers train chatbot` takes them; or write their lines into a .txt file",
+    "another format": "unpack it or write its texts into a .txt file; if it has a JSON object on "
+    "each line, let its name end with .jsonl",
+}
+OTHER_KINDS = {
+    "subtitles": ".srt .vtt .ass .ssa .sub .sbv .lrc",
+    "HTML or XML": ".html .htm .xhtml .mhtml .xml .svg",
+    "dialogues": ".conv",
+    "another format": ".json .csv .tsv .zip .tar .tgz .bz2 .xz .7z .rar .pdf .doc .docx .odt .rtf "
+    ".ppt .pptx .xls .xlsx .epub .mobi",
+}
+# How files of these kinds begin, whatever their names are.
+BEGINNINGS = {
+    "subtitles": re.compile(rb"WEBVTT|\s*\d+\s*\n\d+:\d\d:\d\d[,.]\d+ --> "),
+    "HTML or XML": re.compile(rb"\s*<(?:!doctype\s|html\b|\?xml\s)", re.IGNORECASE),
+    "dialogues": re.compile(rb"E\r?\nM "),
+}
+_BEGIN_BYTES = 256
 _PART_NAMES = {"valid": "valid", "validation": "valid", "val": "valid", "dev": "valid"} | {
     part: part for part in PARTS
 }
@@ -58,15 +68,15 @@ class TextFile(NamedTuple):
     part: str | None
 
 
-def find_texts(paths: Iterable[str | os.PathLike[str]]) -> list[TextFile]:
+def find_texts(paths: Iterable[str | os.PathLike[str]], *, code: bool = False) -> list[TextFile]:
     """Returns the files of some files and folders, each once, folders in the order of their names.
 
-    In a folder only files with a suffix of `KINDS` are texts, compressed or not. If the name of a
-    file has `valid`, `validation`, `val` or `dev` as a word of its own (`ptb.valid.txt`), or a
-    folder of such a name is between the file and the folder that was given (`texts/valid/a.txt`),
-    the names tell the parts of all: a file without such a word is for training. Of several folders
-    that are given, their own names count, too. If the names tell of `test` alone, the other files
-    have no part.
+    In a folder only files with a suffix of `KINDS`, and with `code` those of source code, are
+    texts, compressed or not. If the name of a file has `valid`, `validation`, `val` or `dev` as a
+    word of its own (`ptb.valid.txt`), or a folder of such a name is between the file and the folder
+    that was given (`texts/valid/a.txt`), the names tell the parts of all: a file without such a
+    word is for training. Of several folders that are given, their own names count, too. If the
+    names tell of `test` alone, the other files have no part.
 
     Raises:
         ValueError: a path is missing, or there is no text in it.
@@ -75,7 +85,7 @@ def find_texts(paths: Iterable[str | os.PathLike[str]]) -> list[TextFile]:
     named: list[str | None] = []
     given = list(map(Path, paths))
     for path in given:
-        files = list(_files_in(path)) if path.is_dir() else [path]
+        files = list(_files_in(path, code=code)) if path.is_dir() else [path]
         if not path.exists():
             raise ValueError(
                 f"{path}: expected a file or folder with text, found neither."
@@ -125,15 +135,24 @@ def describe_parts(files: Sequence[TextFile]) -> list[str]:
     ]
 
 
-def describe_others(paths: Iterable[str | os.PathLike[str]]) -> list[str]:
+def describe_others(paths: Iterable[str | os.PathLike[str]], *, code: bool = False) -> list[str]:
     """Returns a line about the files of some folders that are no texts, if there are any."""
     names = (name for path in map(Path, paths) if path.is_dir() for name in files_below(path))
-    others = Counter(suffix_of(one) for one in names if _suffix(one) not in SUFFIXES)
+    others = Counter(suffix_of(one) for one in names if not _is_text(one, code=code))
     return [f"left out files that are no texts: {format_suffixes(others)}"] if others else []
 
 
-def _files_in(folder: Path) -> Iterator[Path]:
-    return (path for path in files_below(folder) if _suffix(path) in SUFFIXES)
+def _files_in(folder: Path, *, code: bool) -> Iterator[Path]:
+    return (path for path in files_below(folder) if _is_text(path, code=code))
+
+
+def _is_text(path: Path, *, code: bool) -> bool:
+    return _suffix(path) in SUFFIXES or (code and is_code(path))
+
+
+def is_code(path: Path) -> bool:
+    """Returns whether a file is source code by its name."""
+    return _suffix(path) in CODE.split()
 
 
 def _suffix(path: Path) -> str:
@@ -149,27 +168,37 @@ def kind_of(path: Path) -> str:
     """
     if not path.is_file() and path.exists():
         raise ValueError(f"{path}: expected a file, found a pipe or a device. Save the text first.")
-    if path.suffix.lower() in OTHER_KINDS or path.name.lower().endswith(".tar.gz"):
-        raise ValueError(
-            f"{path}: expected a text, found a {path.suffix} file. Unpack it or write its texts "
-            "into a .txt file; if it has a JSON object on each line, let its name end with .jsonl."
-        )
+    suffix = _suffix(path)
+    for kind, suffixes in OTHER_KINDS.items():
+        if suffix in suffixes.split():
+            raise _other_kind(path, f"a {suffix} file ({kind})", kind)
     try:
         with path.open("rb") as file:
-            if file.read(len(MAGIC)) == MAGIC:
-                return "parquet"
+            begin = file.read(_BEGIN_BYTES)
     except OSError as error:
         raise ValueError(
             f"{path}: expected a file to read, found: {reason_of(error)}. Check the path and its "
             "permissions."
         ) from error
-    suffix = _suffix(path)
+    if begin.startswith(MAGIC):
+        return "parquet"
+    for kind, pattern in BEGINNINGS.items():
+        if not is_code(path) and pattern.match(begin.removeprefix(codecs.BOM_UTF8)):
+            raise _other_kind(path, f"{kind}: {begin[:20]!r}", kind)
     return next((kind for kind, suffixes in KINDS.items() if suffix in suffixes), "text")
 
 
+def _other_kind(path: Path, found: str, kind: str) -> ValueError:
+    advice = ADVICE[kind]
+    return ValueError(f"{path}: expected a text, found {found}. {advice[0].upper()}{advice[1:]}.")
+
+
 def part_name(path: Path, folders: Sequence[str]) -> str | None:
-    """Returns the part that the name of a file tells, else that of a folder above it."""
-    words = re.split(r"[._\-]+", path.name.lower())
+    """Returns the part that the name of a file tells, else that of a folder above it.
+
+    The name of source code, such as `test_a.py`, tells none.
+    """
+    words = [] if is_code(path) else re.split(r"[._\-]+", path.name.lower())
     words += [folder.lower() for folder in reversed(folders)]
     return next((_PART_NAMES[word] for word in words if word in _PART_NAMES), None)
 

@@ -12,7 +12,13 @@ from typing import Any, NamedTuple
 from towers.data.compression import Progress, decoded
 from towers.data.reading.encodings import told_encoding
 from towers.data.reading.parquet import rows_of
-from towers.data.reading.report import FEW_UNDECODED, NUL_LINE, UNDECODED_LINE, TextReport
+from towers.data.reading.report import (
+    CUT_LINE,
+    FEW_UNDECODED,
+    NUL_LINE,
+    UNDECODED_LINE,
+    TextReport,
+)
 from towers.data.reading.text_files import TextFile
 
 CHUNK_BYTES = 1 << 18
@@ -20,6 +26,7 @@ MAX_LINE_CHARACTERS = 10_000
 MAX_RECORD_CHARACTERS = 16_000_000
 ENOUGH_RECORDS = 1000  # If so many have no text, the others will not either.
 DAMAGED = "\ufffd"
+DOCUMENT_END = "\0"  # Stands for a line; no line has it.
 
 
 class Reader(NamedTuple):
@@ -30,12 +37,16 @@ class Reader(NamedTuple):
         field: the name of the text in JSON Lines, or the column in Parquet.
         report: counts what is skipped.
         progress: called with the number of bytes of a file that were read since the last call.
+        as_written: whether blank lines are lines, and a carriage return ends none.
+        documents: whether DOCUMENT_END follows the lines of each record, and of other files.
     """
 
     encoding: str
     field: str
     report: TextReport
     progress: Progress
+    as_written: bool = False
+    documents: bool = False
 
     def blocks(self, file: TextFile) -> Iterator[list[str]]:
         """Yields the lines of a file that are not blank, without their ends, a few at a time.
@@ -46,20 +57,56 @@ class Reader(NamedTuple):
             ValueError: the file cannot be read to its end, or its records have no such field.
         """
         self.report.num_files += 1
+        end_all = self.documents and file.kind != "text"
+        is_open = False
         for lines in self._blocks(file):
-            usable = self._usable(lines, file)
-            if usable:
+            if usable := self._usable(lines, file):
+                if end_all:
+                    usable.append(DOCUMENT_END)
+                    self.report.num_documents += 1
+                is_open = self.documents and not end_all
                 yield usable
+        if is_open:
+            self.report.num_documents += 1
+            yield [DOCUMENT_END]
 
     def _blocks(self, file: TextFile) -> Iterator[list[str]]:
-        if file.kind == "parquet":
-            return map(lines_of, _parquet(file.path, self))
-        if file.kind == "json_lines":
-            return map(lines_of, _json_lines(file.path, self))
-        return _plain(file.path, self)
+        if file.kind == "text":
+            return _plain(file.path, self)
+        records = _parquet if file.kind == "parquet" else _json_lines
+        return (
+            self.lines_of(text.removesuffix("\n"), file.path) for text in records(file.path, self)
+        )
+
+    def lines_of(self, text: str, path: Path) -> list[str]:
+        """Returns the lines of a text, long ones in pieces."""
+        if "\r" in text and not self.as_written:
+            text = text.replace("\r\n", "\n").replace("\r", "\n")
+        lines = text.split("\n")
+        if max(map(len, lines)) > self.most:
+            lines = [piece for line in lines for piece in self.cut(line, path)]
+        return lines
+
+    @property
+    def most(self) -> int:
+        """The number of characters of the longest line; longer ones are cut."""
+        return MAX_RECORD_CHARACTERS if self.as_written else MAX_LINE_CHARACTERS
+
+    def cut(self, line: str, path: Path) -> list[str]:
+        """Returns the pieces of a line, each of which ends at a blank if it has one."""
+        pieces, start = [], 0
+        while len(line) - start > self.most:
+            end = start + self.most
+            blank = line.rfind(" ", start + self.most // 2, end)
+            end = end if blank < 0 else blank + 1
+            pieces.append(line[start:end])
+            start = end
+            self.report.repair(CUT_LINE, f"{path}, {line[:20]!r}")
+        return [*pieces, line[start:]]
 
     def _usable(self, lines: list[str], file: TextFile) -> list[str]:
-        lines = [line for line in lines if line and not line.isspace()]
+        if not self.as_written:
+            lines = [line for line in lines if line and not line.isspace()]
         block = "\n".join(lines)
         if "\0" in block or DAMAGED in block:
             lines = [line for line in lines if self._is_whole(line, file)]
@@ -78,39 +125,18 @@ class Reader(NamedTuple):
         return True
 
 
-def lines_of(text: str) -> list[str]:
-    """Returns the lines of a text, long ones in pieces."""
-    if "\r" in text:
-        text = text.replace("\r\n", "\n").replace("\r", "\n")
-    lines = text.split("\n")
-    if max(map(len, lines)) > MAX_LINE_CHARACTERS:
-        lines = [piece for line in lines for piece in cut(line)]
-    return lines
-
-
-def cut(line: str) -> list[str]:
-    """Returns the pieces of a line, each of which ends at a blank if it has one."""
-    pieces, start = [], 0
-    while len(line) - start > MAX_LINE_CHARACTERS:
-        end = start + MAX_LINE_CHARACTERS
-        blank = line.rfind(" ", start + MAX_LINE_CHARACTERS // 2, end)
-        end = end if blank < 0 else blank + 1
-        pieces.append(line[start:end])
-        start = end
-    return [*pieces, line[start:]]
-
-
 def _plain(path: Path, reader: Reader) -> Iterator[list[str]]:
     """Yields the lines of a file of text."""
     rest = ""
-    for chunk in _decoded(path, reader.encoding, reader.progress):
+    for chunk in _decoded(path, reader, translate=not reader.as_written):
         whole, end, rest = (rest + chunk).rpartition("\n")
         if end:
-            yield lines_of(whole)
-        if len(rest) > MAX_LINE_CHARACTERS:
-            *pieces, rest = cut(rest)
+            yield reader.lines_of(whole, path)
+        if len(rest) > reader.most:
+            *pieces, rest = reader.cut(rest, path)
             yield pieces
-    yield [rest]
+    if rest:
+        yield [rest]
 
 
 def _json_lines(path: Path, reader: Reader) -> Iterator[str]:
@@ -140,7 +166,7 @@ def _records(path: Path, reader: Reader) -> Iterator[str | None]:
     """Yields the lines of a file of any length up to a bound; None for a longer one."""
     parts: list[str] = []
     length = 0
-    for chunk in _decoded(path, reader.encoding, reader.progress):
+    for chunk in _decoded(path, reader, translate=True):
         *whole, last = chunk.split("\n")
         for line in whole:
             yield "".join([*parts, line]) if length <= MAX_RECORD_CHARACTERS else None
@@ -185,9 +211,17 @@ def _parquet(path: Path, reader: Reader) -> Iterator[str]:
             reader.report.skip("rows without a text", str(path))
 
 
-def _decoded(path: Path, encoding: str, progress: Progress) -> Iterator[str]:
-    """Yields the decoded text of a file, compressed or not; marks of byte order are removed."""
-    decoder: Any = codecs.getincrementaldecoder(told_encoding(path, encoding))("replace")
-    decoder = io.IncrementalNewlineDecoder(decoder, translate=True)  # Any end of a line is \n.
-    for text in decoded(path, decoder, CHUNK_BYTES, progress):
-        yield text.replace("\ufeff", "")
+def _decoded(path: Path, reader: Reader, *, translate: bool) -> Iterator[str]:
+    """Yields the decoded text of a file, compressed or not; marks of byte order are removed.
+
+    As it is written, one inside of a text stays. With `translate`, any end of a line is \\n.
+    """
+    decoder: Any = codecs.getincrementaldecoder(told_encoding(path, reader.encoding))("replace")
+    decoder = io.IncrementalNewlineDecoder(decoder, translate=True) if translate else decoder
+    is_first = True
+    for text in decoded(path, decoder, CHUNK_BYTES, reader.progress):
+        if not reader.as_written:
+            yield text.replace("\ufeff", "")
+        else:
+            yield text.removeprefix("\ufeff") if is_first else text
+        is_first = False

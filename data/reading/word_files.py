@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from towers.data.fetching.files import find_file, find_optional_file, read_bytes
+from towers.data.reading.encodings import marked_encoding
 from towers.data.reading.text_files import PARTS
 
 NAMES = ("ptb.{part}.txt", "wiki.{part}.tokens", "{part}.txt")
@@ -35,8 +36,9 @@ def read_words(folder: str | Path) -> dict[str, str]:
 
 
 def _read_lines(path: Path) -> str:
+    content = read_bytes(path)
     try:
-        text = read_bytes(path).decode("utf-8-sig")
+        text = content.decode(marked_encoding(content) or "utf-8-sig")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: expected UTF-8 text, found {error}.") from error
     if "\0" in text or not text.strip():

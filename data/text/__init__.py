@@ -4,11 +4,11 @@ The package needs only the ground, the standard library and jieba, so that a cop
 beside an exported model without the rest of the project.
 """
 
-from .codec import LineCodec, Question, TextCodec
+from .codec import LineCodec, Question, TextCodec, learn_vocabulary
 from .normalisation import normalise
 from .settings import TextSettings
 from .subwords import SUBWORD_FILE, train_subwords
-from .tokenizers import Tokenizer, make_tokenizer
+from .tokenizers import Tokenizer, make_tokenizer, unmatched_words
 from .vocabulary import NUM_COPIES, SPECIALS, Vocabulary, build_vocabulary
 from .words import WordVocabulary, build_words
 
@@ -25,7 +25,9 @@ __all__ = [
     "WordVocabulary",
     "build_vocabulary",
     "build_words",
+    "learn_vocabulary",
     "make_tokenizer",
     "normalise",
     "train_subwords",
+    "unmatched_words",
 ]

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from towers.ground.durable import write_file
-from towers.ground.special_ids import SEPARATOR, UNKNOWN
+from towers.ground.special_ids import PAD, SEPARATOR, UNKNOWN
 
 from .files import read_text
 from .settings import TextSettings
 from .subwords import SUBWORD_FILE
-from .tokenizers import make_tokenizer
-from .vocabulary import Vocabulary
-from .words import WordVocabulary
+from .tokenizers import alphabet_of, make_tokenizer
+from .vocabulary import Unit, Vocabulary, build_vocabulary
+from .words import WordVocabulary, build_words
 
 _SETTINGS_FILE = "text.json"
 _VOCABULARY_FILE = "vocabulary.txt"
@@ -144,12 +144,29 @@ class TextCodec:
         """
         folder = Path(folder)
         settings = _read_settings(folder)
-        kind = WordVocabulary if settings.as_written else Vocabulary
+        kind = WordVocabulary if settings.has_whole_words else Vocabulary
         return cls(settings, kind.load(folder / _VOCABULARY_FILE))
 
 
 class LineCodec(TextCodec):
-    """The codec of a language model: a text of lines, each of which has its end."""
+    """The codec of a language model: a text of lines, each of which has its end.
+
+    Where it consists of documents, the last line of each ends with the end of the document.
+
+    Attributes:
+        begin: the id that is read before a text.
+        stop: the id that ends a generated text; PAD where none ends.
+        unspoken: the ids that a model must not say.
+    """
+
+    def __init__(self, settings: TextSettings, vocabulary: Vocabulary) -> None:
+        super().__init__(settings, vocabulary)
+        self.begin, self.stop, self.unspoken = vocabulary.end, PAD, vocabulary.unspoken
+        self._ends = {vocabulary.end}
+        if settings.documents:
+            self.begin = self.stop = SEPARATOR
+            self.unspoken = tuple(one for one in self.unspoken if one != SEPARATOR)
+            self._ends.add(SEPARATOR)
 
     def encode(self, text: str) -> list[int]:
         """Returns the ids of a text, the end after each line but the last."""
@@ -157,14 +174,31 @@ class LineCodec(TextCodec):
         return first + [one for line in others for one in (self.vocabulary.end, *line)]
 
     def decode(self, ids: Sequence[int], copied: Sequence[str] = ()) -> str:
-        """Returns the text of ids, a line end for each end."""
+        """Returns the text of ids, a line end for each end, of a line or a document."""
         lines: list[list[int]] = [[]]
         for one in map(int, ids):
-            if one == self.vocabulary.end:
+            if one in self._ends:
                 lines.append([])
             else:
                 lines[-1].append(one)
         return "\n".join(map(super().decode, lines))
+
+
+def learn_vocabulary(
+    settings: TextSettings, counts: Mapping[str, int], size: int, *, copies: bool = False
+) -> Vocabulary:
+    """Returns the vocabulary for tokens that were counted, of at most `size` ids.
+
+    Args:
+        settings: of the text; where they tell all tokens that there are, they are the vocabulary.
+        counts: the number of occurrences of each token.
+        size, copies: as `build_vocabulary` takes them.
+    """
+    if settings.has_whole_words:
+        return build_words(counts, size)
+    if alphabet := alphabet_of(settings):
+        return Vocabulary(map(Unit, sorted(alphabet, key=lambda one: (-counts.get(one, 0), one))))
+    return build_vocabulary(counts, size, copies=copies, whole=settings.spelled)
 
 
 def _copy_files(settings: TextSettings, folder: Path) -> TextSettings:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from .normalisation import NARROW_LETTER, WIDE
+from .normalisation import JOINERS, MARKS, NARROW_LETTER, WIDE
 
 
 def detokenise_chinese(tokens: Sequence[str]) -> str:
@@ -17,7 +17,7 @@ def detokenise_chinese(tokens: Sequence[str]) -> str:
 
 
 # NUL marks the boundaries of tokens; a normalised text has none.
-_NARROW_PAIR = re.compile(f"(?<={NARROW_LETTER})\0(?={NARROW_LETTER})")
+_NARROW_PAIR = re.compile(f"(?<={NARROW_LETTER}|[{MARKS}{JOINERS}])\0(?={NARROW_LETTER})")
 
 
 def detokenise_english(tokens: Sequence[str]) -> str:

@@ -16,10 +16,13 @@ WIDE = (
 )
 # A letter or digit of a script that separates words by blanks.
 NARROW_LETTER = rf"[^\W_{WIDE}]"
-# The combining marks of scripts whose words they belong to: Hebrew to Khmer, and later blocks.
-MARKS = "".join(
+# Blocks of scripts with vowel signs outside of the basic plane, all of their characters.
+_LATER_SCRIPTS = "\U00010a00-\U00011fff\U00016a00-\U00016fff\U0001e000-\U0001efff"
+# The combining marks that belong to words: vowel signs, and accents that no letter has with it.
+# Those around symbols do not, nor do selectors of variants.
+MARKS = _LATER_SCRIPTS + "".join(
     chr(code)
-    for block in (range(0x483, 0x1AB0), range(0x1B00, 0x1D00), range(0xA8E0, 0xAC00))
+    for block in (range(0x300, 0x34F), range(0x350, 0x20D0), range(0x2C00, 0xFE00))
     for code in block
     if unicodedata.category(chr(code)) in ("Mn", "Mc")
 )
@@ -42,8 +45,8 @@ def normalise(
     `…`, a dash one `—`, and blanks between Chinese characters are dropped. English punctuation is
     half width, an ellipsis is `...` and a dash is `-` between blanks.
 
-    `keep_blanks` is for Chinese text with blanks between its tokens. `keep_marks` keeps the vowel
-    signs of scripts that have them, such as Devanagari, Thai and Arabic, and their joiners.
+    `keep_blanks` is for Chinese text with blanks between its tokens. `keep_marks` keeps combining
+    marks, such as the vowel signs of Devanagari, Thai and Arabic, and the joiners of such scripts.
     """
     table = _WITH_MARKS if keep_marks and _MARK_OF_SCRIPT.search(text) else _CHARACTERS
     text = unicodedata.normalize("NFC", text).translate(table)
@@ -70,10 +73,20 @@ _WIDE_CHARACTER = re.compile(f"[{WIDE}]")
 
 
 class _CharacterTable(dict[int, str]):
-    """The canonical form of each character in every language, computed at its first use."""
+    """The canonical form of each character in every language, computed at its first use.
+
+    Args:
+        kept: characters that are their own form.
+    """
+
+    def __init__(self, kept: re.Pattern[str] | None = None) -> None:
+        super().__init__()
+        self._kept = kept
 
     def __missing__(self, code: int) -> str:
-        self[code] = _canonical(chr(code))
+        character = chr(code)
+        is_kept = self._kept is not None and self._kept.match(character)
+        self[code] = character if is_kept else _canonical(character)
         return self[code]
 
 
@@ -88,11 +101,10 @@ def _canonical(character: str) -> str:
     return "" if category in ("Cc", "Cf", "Mn", "Mc", "Me") else character
 
 
-_CHARACTERS, _WITH_MARKS = _CharacterTable(), _CharacterTable()
-_WITH_MARKS.update({ord(one): one for one in MARKS + JOINERS})
 _MARK_OF_SCRIPT = re.compile(f"[{MARKS}{JOINERS}]")
+_CHARACTERS, _WITH_MARKS = _CharacterTable(), _CharacterTable(_MARK_OF_SCRIPT)
 # A joiner that joins no two letters or signs of such a script.
-_JOINED = "\u0590-\u1cff"
+_JOINED = f"\u0590-\u1cff\ua800-\uabff{_LATER_SCRIPTS}"
 _LOOSE_JOINER = re.compile(f"(?<![{_JOINED}])[{JOINERS}]|[{JOINERS}](?![{_JOINED}])")
 _SAME_MEANING = {
     # Control characters that separate, letters that look like a blank, the replacement character.

@@ -10,7 +10,7 @@ from towers.ground.arguments import check_choice
 
 from .normalisation import LANGUAGES, normalise
 
-TOKENIZERS = ("auto", "jieba", "words", "characters", "spaces", "subwords")
+TOKENIZERS = ("auto", "jieba", "words", "characters", "spaces", "subwords", "bytes")
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class TextSettings:
     Args:
         language: zh or en.
         tokenizer: jieba (Chinese words), words (English words), characters, spaces (tokens are
-            separated by blanks), subwords, or auto: jieba for zh, words for en.
+            separated by blanks), subwords, bytes, or auto: jieba for zh, words for en.
         lowercase: whether to convert text to lower case; answers are then lower case too.
         dictionary: path of a dictionary that replaces jieba's own.
         user_dictionary: path of a file of additional words for jieba.
@@ -28,9 +28,11 @@ class TextSettings:
             rare and wrong ("比六多"); otherwise such words are split into shorter ones.
         subword_model: path of the model that `train_subwords` wrote; without one, the preparation
             of a corpus learns a model.
-        marks: whether the vowel signs of scripts that have them stay.
-        as_written: whether nothing is normalised, blank lines count, and the vocabulary has whole
-            words alone, as in the Penn Treebank; with the tokenizer spaces.
+        marks: whether combining marks stay, such as the vowel signs of scripts that have them.
+        as_written: whether nothing is normalised, and blank lines count. The vocabulary has whole
+            words alone, as in the Penn Treebank, with the tokenizer spaces,
+        spelled: unless what it does not have is spelled.
+        documents: whether a text consists of documents, each of which has its end.
 
     Raises:
         ValueError: a value is none of these, or a file is given that the tokenizer does not use.
@@ -45,16 +47,18 @@ class TextSettings:
     subword_model: str | None = None
     as_written: bool = False
     marks: bool = False
+    spelled: bool = False
+    documents: bool = False
 
     def __post_init__(self) -> None:
         check_choice("language", self.language, LANGUAGES)
         check_choice("tokenizer", self.tokenizer, TOKENIZERS)
         self._check_files("jieba", ("dictionary", "user_dictionary"))
         self._check_files("subwords", ("subword_model",))
-        if self.as_written and self.tokenizer != "spaces":
+        if self.has_whole_words and self.tokenizer != "spaces":
             raise ValueError(
-                "as_written is of the tokenizer spaces. Received it for the tokenizer "
-                f"{self.chosen_tokenizer}; choose tokenizer='spaces'."
+                "as_written is of the tokenizer spaces, or spelled. Received it for the tokenizer "
+                f"{self.chosen_tokenizer}; choose tokenizer='spaces', or spelled=True."
             )
 
     def _check_files(self, tokenizer: str, names: tuple[str, ...]) -> None:
@@ -78,6 +82,17 @@ class TextSettings:
         """Whether the tokenizer needs a subword model and none is given."""
         return self.chosen_tokenizer == "subwords" and self.subword_model is None
 
+    @property
+    def has_alphabet(self) -> bool:
+        """Whether the tokenizer has all tokens from the beginning, so that none is unknown."""
+        chosen = self.chosen_tokenizer
+        return chosen == "bytes" or (chosen == "subwords" and self.as_written)
+
+    @property
+    def has_whole_words(self) -> bool:
+        """Whether the vocabulary has whole words alone."""
+        return self.as_written and not self.spelled
+
     def normalise(self, text: str) -> str:
         """Returns the normalised text for the tokenizer of these settings."""
         if self.as_written:
@@ -92,9 +107,10 @@ class TextSettings:
     def as_dict(self) -> dict[str, Any]:
         """Returns the settings by name, as plain values that `TextSettings(**values)` takes.
 
-        `marks` is absent where it is off: there was no such setting once.
+        Settings that once were not there are absent where they are off.
         """
         values = dataclasses.asdict(self)
-        if not self.marks:
-            del values["marks"]
-        return values
+        return {name: value for name, value in values.items() if value or name not in _LATER}
+
+
+_LATER = ("marks", "spelled", "documents")

@@ -40,8 +40,16 @@ def make_tokenizer(settings: TextSettings) -> Tokenizer:
     if name == "words":
         return WordTokenizer(settings.language)
     if name == "subwords":
-        return SubwordTokenizer(settings.subword_model)
+        return SubwordTokenizer(settings.subword_model, exact=settings.as_written)
+    if name == "bytes":
+        return ByteTokenizer()
     return CharacterTokenizer() if name == "characters" else SpaceTokenizer(settings)
+
+
+def alphabet_of(settings: TextSettings) -> Sequence[str]:
+    """Returns all tokens that there are; none where a text tells them."""
+    tokenizer = make_tokenizer(settings) if settings.has_alphabet else None
+    return tokenizer.alphabet if isinstance(tokenizer, ByteTokenizer | SubwordTokenizer) else ()
 
 
 class CharacterTokenizer:
@@ -52,6 +60,21 @@ class CharacterTokenizer:
 
     def detokenise(self, tokens: Sequence[str]) -> str:
         return "".join(tokens)
+
+
+class ByteTokenizer:
+    """Every byte of a text's UTF-8 is a token: the character of the same number.
+
+    Whatever the text is, its bytes give it back. A lone surrogate, which is none, becomes `?`.
+    """
+
+    alphabet = tuple(map(chr, range(256)))
+
+    def tokenize(self, text: str) -> list[str]:
+        return list(text.encode("utf-8", "replace").decode("latin-1"))
+
+    def detokenise(self, tokens: Sequence[str]) -> str:
+        return "".join(tokens).encode("latin-1").decode("utf-8", "replace")
 
 
 class SpaceTokenizer:
@@ -159,7 +182,8 @@ def _load_jieba(settings: TextSettings) -> tuple[Any, re.Pattern[str] | None]:
     special = []
     for word, count in [*words.items(), *given.items()]:
         normal = settings.normalise(word)
-        if not _CHINESE_WORD.fullmatch(normal):
+        is_own = not path and word not in given
+        if not (_CHINESE_WORD if is_own else _CUT_WORD).fullmatch(normal):
             special.append(normal)
         elif word in given or not own.get(normal):
             tokenizer.add_word(normal, count)
@@ -167,6 +191,23 @@ def _load_jieba(settings: TextSettings) -> tuple[Any, re.Pattern[str] | None]:
 
 
 _HAN = re.compile("[\u4e00-\u9fff]+")
+_CUT_WORD = re.compile("(?=.*[\u4e00-\u9fd5])[\u4e00-\u9fd5A-Za-z0-9]+")  # What jieba cuts out.
+
+
+def unmatched_words(settings: TextSettings) -> list[str]:
+    """Returns the words of the user's dictionaries that no text can give as a token.
+
+    Nothing is left of them, or jieba divides them wherever they stand, since their parts are more
+    frequent. Of a dictionary that replaces jieba's own, words of Chinese alone are not tried.
+    """
+    tokenizer, words = make_tokenizer(settings), list[str]()
+    if settings.user_dictionary:
+        words += _read_words(Path(settings.user_dictionary))
+    if settings.dictionary:
+        own, _ = _read_dictionary(Path(settings.dictionary))
+        words += [word for word, count in own.items() if count and not _HAN.fullmatch(word)]
+    normal = {word: settings.normalise(word) for word in words}
+    return [word for word in words if normal[word] not in tokenizer.tokenize(normal[word])]
 
 
 def _any_of(words: Iterable[str]) -> re.Pattern[str]:
@@ -216,7 +257,12 @@ def _read_words(path: Path) -> dict[str, int | None]:
     return {match[1]: int(match[2]) if match[2] else None for match in matches if match}
 
 
-_USER_WORD = re.compile(r"(.+?)(?:\s+([0-9]+))?(?:\s+[a-z]+)?")  # As jieba reads them.
+# As jieba reads them; without a count, only a tag of its own is no part of the word.
+_TAGS = (
+    "ad?g?|an|b|c|dg?|df|eng?|f|g|h|i|j|k|l|m[gq]?|n[grstz]?|nrfg|nrt|o|p|q|r[grz]?|s|tg?|u[dgjlvz]?|"
+    "v[dginq]?|w|x|yg?|zg?"
+)
+_USER_WORD = re.compile(rf"(.+?)(?:\s+([0-9]+)(?:\s+[a-z]+)?|\s+(?:{_TAGS}))?")
 
 
 def _wrong_dictionary(name: str, path: Path, found: object) -> ValueError:

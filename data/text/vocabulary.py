@@ -34,7 +34,9 @@ class Unit(NamedTuple):
     continues: bool = False
 
 
-def build_vocabulary(counts: Mapping[str, int], size: int, *, copies: bool = False) -> Vocabulary:
+def build_vocabulary(
+    counts: Mapping[str, int], size: int, *, copies: bool = False, whole: bool = False
+) -> Vocabulary:
     """Returns the vocabulary of at most `size` ids for counted tokens.
 
     It holds the most frequent tokens. Without copies it first holds the characters of all tokens
@@ -45,12 +47,13 @@ def build_vocabulary(counts: Mapping[str, int], size: int, *, copies: bool = Fal
         counts: the number of occurrences of each token.
         size: maximum number of ids, the special ones included; one at least is a token's.
         copies: whether unknown words are numbered instead of spelled.
+        whole: whether also a Chinese word that is spelled can be put together again.
     """
     num_copies = NUM_COPIES if copies else 0
     places = size - len(SPECIALS) - num_copies
     if copies:
         return Vocabulary([Unit(token) for token in _by_count(counts)[:places]], num_copies)
-    characters = _count_characters(counts)
+    characters = _count_characters(counts, whole=whole)
     first = characters[: int(places * CHARACTER_FRACTION)]
     candidates = dict.fromkeys([*first, *map(Unit, _by_count(counts)), *characters])
     chosen = list(candidates)[:places]
@@ -58,18 +61,17 @@ def build_vocabulary(counts: Mapping[str, int], size: int, *, copies: bool = Fal
     return Vocabulary(sorted(chosen, key=lambda unit: (-uses[unit], unit)))
 
 
-def _count_characters(counts: Mapping[str, int]) -> list[Unit]:
+def _count_characters(counts: Mapping[str, int], *, whole: bool) -> list[Unit]:
     """Returns both forms of each character, the most frequent first."""
     characters: Counter[str] = Counter()
     for token, count in counts.items():
         for character in token:
             characters[character] += count
-    return [unit for character in _by_count(characters) for unit in _forms(character)]
-
-
-def _forms(character: str) -> tuple[Unit, ...]:
-    start = Unit(character)
-    return (start,) if is_wide(character) else (start, Unit(character, continues=True))
+    return [
+        Unit(character, continues)
+        for character in _by_count(characters)
+        for continues in ((False,) if is_wide(character) and not whole else (False, True))
+    ]
 
 
 def _by_count(counts: Mapping[str, int]) -> list[str]:
@@ -90,7 +92,7 @@ class Vocabulary:
 
     Without copies a token that is no unit is spelled by characters. Narrow characters after the
     first (`b` in `ab`) are continuations, so that the word can be put together again; Chinese needs
-    none.
+    none, unless blanks separate its words.
 
     Args:
         units: tokens and continuations, all distinct.
@@ -155,9 +157,7 @@ class Vocabulary:
 
     def _character_id(self, character: str, *, first: bool) -> int:
         start = self._ids.get(Unit(character), UNKNOWN)
-        if first or is_wide(character):
-            return start
-        return self._ids.get(Unit(character, continues=True), start)
+        return start if first else self._ids.get(Unit(character, continues=True), start)
 
     def tokens(self, ids: Sequence[int], copied: Sequence[str] = ()) -> list[str]:
         """Returns the tokens, with continuations joined to them and without special tokens.

@@ -76,12 +76,13 @@ def decode(
 
 
 def continuation(
-    model: LanguageModel, decoding: Decoding, forbidden: Sequence[int]
+    model: LanguageModel, decoding: Decoding, forbidden: Sequence[int], end: int = PAD
 ) -> Callable[[tf.Tensor, tf.Tensor], Decoded]:
     """Returns `continue_prompt(read, seed) -> Decoded`, one graph for every prompt.
 
     The tokens to read are int32 [length], at least one; the seed is int64 [2]. Forbidden ids are
-    never generated. No text ends: it continues after the end of a line.
+    never generated. A text ends with the end, or not at all if that is PAD: it continues after the
+    end of a line.
     """
 
     @tf.function(
@@ -100,7 +101,7 @@ def continuation(
                 state,
                 decoding,
                 start=read[-1],
-                end=PAD,
+                end=end,
                 forbidden=forbidden,
                 batch_size=1,
                 seed=seed,

@@ -70,7 +70,7 @@ class ChatEvaluator:
         write_exchanges(exchanges[: 2 * SHOWN], write)
         metrics = judge(exchanges, self.language)
         metrics.update(self._ranking(exchanges, write))
-        return {**metrics, "unknown_rate": self.corpus.unknown_rate, "asked": len(exchanges)}
+        return {**metrics, "asked": len(exchanges)}
 
     def _ranking(
         self, exchanges: Sequence[Exchange], write: Callable[[str], None]

@@ -81,15 +81,19 @@ def run(options: GenerateOptions) -> int:
 def generate(
     opened: OpenModel, decoding: Decoding, prompt: Sequence[int], seed: int = 0
 ) -> list[list[int]]:
-    """Returns the ids of each sample of a text that begins with a prompt, without the prompt."""
+    """Returns the ids of each sample of a text that begins with a prompt, without the prompt.
+
+    A sample ends before the end of its document, if it comes to that.
+    """
     import tensorflow as tf
 
     from towers.models.decoding import continuation
 
-    vocabulary = opened.text.vocabulary
-    continue_prompt = continuation(opened.model, decoding, vocabulary.unspoken)
-    read = tf.constant([vocabulary.end, *prompt], tf.int32)
-    return continue_prompt(read, tf.constant([seed, 0], tf.int64)).ids.numpy()[0].tolist()
+    text = opened.text
+    continue_prompt = continuation(opened.model, decoding, text.unspoken, text.stop)
+    read = tf.constant([text.begin, *prompt], tf.int32)
+    samples = continue_prompt(read, tf.constant([seed, 0], tf.int64)).ids.numpy()[0].tolist()
+    return [ids[: ids.index(text.stop)] if text.stop in ids else ids for ids in samples]
 
 
 def warn_of_unknown(unknown: int, count: int) -> None:

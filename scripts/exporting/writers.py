@@ -132,13 +132,13 @@ def language_model_writer(opened: OpenModel, options: SearchOptions) -> Callable
         temperature=options.temperature or 1.0,
         max_length=options.max_length or LENGTH,
     )
-    decoding, vocabulary = Decoding(**arguments), opened.text.vocabulary
+    decoding, text = Decoding(**arguments), opened.text
 
     def write(folder: Path) -> str:
-        function = continuation(opened.model, decoding, vocabulary.unspoken)
+        function = continuation(opened.model, decoding, text.unspoken, text.stop)
         write_model(opened.model, {"continue_prompt": function}, folder)
-        opened.text.save(folder / "vocabulary")
-        write_settings({"start_id": vocabulary.end}, folder)
+        text.save(folder / "vocabulary")
+        write_settings({"start_id": text.begin}, folder)
         return "its signature continue_prompt writes text"
 
     return write

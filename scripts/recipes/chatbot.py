@@ -21,7 +21,7 @@ from towers.ground.arguments import check_choice
 from towers.scripts.shown import show
 from towers.scripts.training import fields as common
 from towers.scripts.training.catalogue import CACHE
-from towers.scripts.training.recipe import Data, Recipe, perplexities
+from towers.scripts.training.recipe import Data, Recipe, describe_unknown, perplexities
 
 if TYPE_CHECKING:
     import keras
@@ -143,7 +143,7 @@ def make_data(fields: Fields, paths: Sequence[Path] | None, seed: int) -> Data:
         text=corpus.text,
         corpus=corpus,
         key=corpus.key,
-        summary=train.source.summary,
+        summary=f"{train.source.summary}; {describe_unknown(corpus.unknown_rate)}",
         about=about_data(paths, fields.language, train.num_examples),
     )
 
@@ -183,7 +183,7 @@ def prepare(
         fields,
         text=fields.settings(),
         layout=Layout(**common.arguments_for(Layout, fields)),
-        copy_unknown=fields.copy_unknown and fields.tokenizer != "subwords",
+        copy_unknown=fields.copy_unknown and fields.tokenizer not in ("subwords", "bytes"),
         min_dialogues=fields.min_dialogues or (EMBEDDED_MIN_DIALOGUES if paths is None else 1),
     )
     preparation = DialoguePreparation(**settings)
@@ -226,6 +226,7 @@ def make_tower_fn(fields: Fields, model: keras.Model, training: bool) -> Any:
 def derive_metrics(metrics: dict[str, float], data: Data) -> dict[str, float]:
     """Returns the perplexities, also that of unigrams, which is of answers."""
     found = perplexities(metrics, data.test.source.num_characters)
+    found["unknown_rate"] = data.corpus.unknown_rate
     if data.test.source.direction != "backward" and len(data.corpus.train_pairs):
         found["unigram_perplexity"] = data.corpus.unigram_perplexity
     return found

@@ -19,12 +19,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from towers.ground.arguments import check_choice
-from towers.ground.special_ids import END
 from towers.scripts.recipes.ptb_small import EVALUATION_STEPS, make_carried, make_tower_fn
 from towers.scripts.shown import show
 from towers.scripts.training import fields as common
 from towers.scripts.training.catalogue import CACHE
-from towers.scripts.training.recipe import Data, Recipe, perplexities
+from towers.scripts.training.recipe import Data, Recipe, describe_unknown, perplexities
 
 if TYPE_CHECKING:
     import keras
@@ -44,6 +43,8 @@ class Fields(common.TextFields):
         vocabulary_size: most frequent words that get an id, and characters, which spell the others.
         encoding: encoding of the files of text.
         text_field: the name of the text in JSON Lines, or the column in Parquet.
+        documents: whether a token of its own ends each record, and each file of lines.
+        code: whether files of source code in folders are texts.
         held_out: fraction of the text for the part valid, and again for test, where the names of
             the files do not tell the parts.
         form: streams, which carry their state from batch to batch, or pieces, which are shuffled
@@ -73,6 +74,8 @@ class Fields(common.TextFields):
     vocabulary_size: Annotated[int, common.POSITIVE] = 20000
     encoding: str = "utf-8"
     text_field: str = "text"
+    documents: bool = True
+    code: bool = True
     held_out: float = 0.02
     form: str = "streams"
     num_steps: int = 64
@@ -94,6 +97,8 @@ class Fields(common.TextFields):
     part: str = "valid"
     evaluation_rows: int = 16
 
+    exact_tokenizers = ("bytes", "spaces")
+
 
 def make_data(fields: Fields, paths: Sequence[Path] | None, seed: int) -> Data:
     """Returns the batches of a text, which is prepared if it was not before."""
@@ -103,19 +108,21 @@ def make_data(fields: Fields, paths: Sequence[Path] | None, seed: int) -> Data:
     check_choice("Field network", fields.network, NETWORKS)
     corpus = prepare(fields, paths)
     tokens, evaluated = corpus.part("train"), corpus.part(fields.part)
+    first = corpus.text.begin
     if fields.form == "streams":
-        train = stream_batches(tokens, fields.batch_size, fields.num_steps, first=END)
+        train = stream_batches(tokens, fields.batch_size, fields.num_steps, first=first)
         test = stream_batches(
-            evaluated, fields.evaluation_rows, EVALUATION_STEPS, drop_tail=False, first=END
+            evaluated, fields.evaluation_rows, EVALUATION_STEPS, drop_tail=False, first=first
         )
     else:
         size = (fields.batch_size, fields.num_steps)
-        train = piece_batches(tokens, *size, first=END, seed=seed)
-        test = piece_batches(evaluated, *size, first=END, shuffle=False)
+        train = piece_batches(tokens, *size, first=first, seed=seed)
+        test = piece_batches(evaluated, *size, first=first, shuffle=False)
     left = len(tokens) - train.num_examples
     summary = f"{train.num_examples:,} tokens to train on in {train.steps_per_epoch:,} batches" + (
         f"; the last {left:,} fill no batch of {fields.batch_size} streams" if left else ""
     )
+    summary += f"; {describe_unknown(corpus.unknown_rate('train'))}"
     return Data(
         train,
         test,
@@ -148,6 +155,7 @@ def prepare(
         held_out=fields.held_out,
         encoding=fields.encoding,
         field=fields.text_field,
+        code=fields.code,
     )
     return prepare_texts(paths, settings, CACHE, processes=processes, write=write)
 
@@ -177,8 +185,9 @@ def initialize(fields: Fields, model: Any, data: Data) -> None:
 
 
 def derive_metrics(metrics: dict[str, float], data: Data) -> dict[str, float]:
-    """Returns the perplexities of the part that is evaluated."""
-    return perplexities(metrics, data.corpus.num_characters[data.evaluated])
+    """Returns the perplexities of the part that is evaluated, and its share of unknown tokens."""
+    found = perplexities(metrics, data.corpus.num_characters[data.evaluated])
+    return {**found, "unknown_rate": data.corpus.unknown_rate(data.evaluated)}
 
 
 RECIPE = Recipe(

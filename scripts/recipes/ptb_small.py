@@ -20,7 +20,7 @@ from towers.ground.arguments import check_choice
 from towers.scripts.shown import show
 from towers.scripts.training import fields as common
 from towers.scripts.training.catalogue import CACHE
-from towers.scripts.training.recipe import Data, Recipe, perplexity
+from towers.scripts.training.recipe import Data, Recipe, describe_unknown, perplexity
 
 if TYPE_CHECKING:
     import keras
@@ -82,7 +82,8 @@ def make_batches(fields: Fields, texts: Mapping[str, str], seed: int) -> Data:
         train = sentence_batches(training, fields.batch_size, seed=seed)
         test = sentence_batches(evaluated, fields.batch_size, shuffle=False)
     about = {"evaluated": fields.part}
-    return Data(train, test, text=corpus.text, key=corpus.key, about=about)
+    summary = describe_unknown(corpus.unknown_rate("train"))
+    return Data(train, test, corpus.text, corpus, corpus.key, summary, about)
 
 
 def make_model(fields: Fields, data: Data) -> keras.Model:
@@ -107,8 +108,9 @@ def make_carried(fields: Any, model: Any) -> Any:
 
 
 def derive_metrics(metrics: dict[str, float], data: Data) -> dict[str, float]:
-    """Returns the perplexity."""
-    return {"perplexity": perplexity(metrics["loss"])}
+    """Returns the perplexity, and the share of unknown tokens."""
+    unknown = data.corpus.unknown_rate(data.evaluated)
+    return {"perplexity": perplexity(metrics["loss"]), "unknown_rate": unknown}
 
 
 RECIPE = Recipe(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
+from towers.ground.arguments import check_choice
 from towers.scripts.options.setting import (
     FRACTION,
     NOT_NEGATIVE,
@@ -74,18 +75,21 @@ class TextFields(Fields):
 
     Attributes:
         language: zh or en.
-        tokenizer: auto, jieba, words, characters, spaces or subwords.
-        lowercase: whether capital letters become small letters.
+        tokenizer: auto, jieba, words, characters, spaces, subwords or bytes.
+        normalise: all gives characters one spelling each, as quotes and blanks; none changes
+            nothing; auto is none for the tokenizer bytes, of a language model also for spaces.
+        lowercase: whether capital letters become small letters, if something is normalised.
         dictionary: a file in place of jieba's own dictionary.
         user_dictionary: a file of further words for jieba.
         subword_model: a SentencePiece model for the tokenizer subwords; by default one is learned
             from the text.
         new_words: whether jieba may guess words that are in no dictionary.
-        marks: whether the vowel signs of scripts that have them stay, such as those of Hindi.
+        marks: whether combining marks stay, such as the vowel signs of Hindi.
     """
 
     language: str = "en"
     tokenizer: str = "auto"
+    normalise: str = "auto"
     lowercase: bool = False
     dictionary: str = ""
     user_dictionary: str = ""
@@ -93,12 +97,19 @@ class TextFields(Fields):
     new_words: bool = False
     marks: bool = True
 
+    exact_tokenizers: ClassVar[tuple[str, ...]] = ("bytes",)  # Nothing is normalised for them.
+
     def settings(self) -> TextSettings:
         """Returns how the text is normalised and tokenised."""
         from towers.data.text import TextSettings
 
+        check_choice("Field normalise", self.normalise, ("auto", "all", "none"))
         files = ("dictionary", "user_dictionary", "subword_model")
-        given = {name: getattr(self, name) or None for name in files}
+        given: dict[str, Any] = {name: getattr(self, name) or None for name in files}
+        as_written = self.normalise == "none" or (
+            self.normalise == "auto" and self.tokenizer in self.exact_tokenizers
+        )
+        given |= {"as_written": as_written, "spelled": as_written}
         return TextSettings(**arguments_for(TextSettings, self, **given))
 
 

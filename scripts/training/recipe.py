@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
+UNKNOWN_ALARM = 0.2  # Above this fraction of unknown tokens a perplexity says little.
 LARGEST_LOSS = 700.0  # The exponential of a larger one is no float.
 
 
@@ -104,6 +105,12 @@ def perplexities(metrics: dict[str, float], num_characters: int) -> dict[str, fl
         "perplexity": perplexity(metrics["loss"]),
         "character_perplexity": perplexity(metrics["loss"] * tokens_per_character),
     }
+
+
+def describe_unknown(rate: float) -> str:
+    """Returns how many tokens are unknown, and what to do about many."""
+    many = "; a perplexity says little then: raise vocabulary_size, or choose other tokens"
+    return f"{rate:.2%} of the tokens are unknown{many if rate > UNKNOWN_ALARM else ''}"
 
 
 def perplexity(loss: float) -> float:

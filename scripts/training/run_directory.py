@@ -25,9 +25,13 @@ IDENTITY = ("recipe", "fields", "seed", "precision", "batch_norm", "updates")
 # What runs of earlier releases mean that lack an entry of run.json or, by recipe, a field.
 BEFORE: dict[str, Any] = {}
 FIELDS_BEFORE: dict[str, dict[str, Any]] = {
-    "chatbot": {"marks": False, **dict.fromkeys(("sender", "text", "time", "me", "answers"), "")},
+    "chatbot": {
+        "marks": False,
+        "normalise": "auto",
+        **dict.fromkeys(("sender", "text", "time", "me", "answers"), ""),
+    },
     "images": {"background": 255, "columns": [], "levels": 0, "nested": "one"},
-    "language_model": {"marks": False},
+    "language_model": {"marks": False, "normalise": "all", "documents": False, "code": False},
 }
 # What a process that was killed may leave where no run has begun.
 LEFTOVERS = {".lock", ".run.json.partial"}

@@ -12,22 +12,29 @@ CHINESE, ENGLISH, RUSSIAN = (
 )
 
 
-def misfit(text, language):
+def describe(text, language):
     letters = Letters()
     chunk = Chunk([text], [0])
     assert list(letters.of([chunk])) == [chunk]
-    return letters.misfit(language)
+    return letters.describe(language)
 
 
 @pytest.mark.parametrize(
-    "text, language", [(CHINESE, "zh"), (ENGLISH, "en"), (CHINESE + ENGLISH, "zh"), ("你好", "en")]
+    "text, language, expected",
+    [
+        (CHINESE, "zh", ["letters: 100% Chinese"]),
+        (ENGLISH, None, ["letters: 100% Latin"]),
+        (CHINESE + ENGLISH, "zh", ["letters: 54% Chinese, 46% Latin"]),
+        ("你好", "en", []),
+    ],
 )
-def test_letters_that_fit_or_are_few_give_no_line(text, language):
-    assert misfit(text, language) is None
+def test_the_scripts_are_told_and_few_letters_tell_nothing(text, language, expected):
+    assert describe(text, language) == expected
 
 
 def test_a_misfit_names_the_shares_and_the_remedy():
-    expected = "the language is en, but 100% of the letters are Chinese and 0% Latin: give "
-    assert expected + "--language zh" in misfit(CHINESE, "en")
-    assert "give --language en" in misfit(ENGLISH, "zh")
-    assert "--set tokenizer=characters" in misfit(RUSSIAN, "en")
+    expected = "warning: the language is en, but the letters are 100% Chinese: give --language zh"
+    assert describe(CHINESE, "en") == [expected]
+    assert "give --language en" in describe(ENGLISH, "zh")[0]
+    assert "100% Cyrillic: " in describe(RUSSIAN, "en")[0]
+    assert "--set tokenizer=characters" in describe(RUSSIAN, "en")[0]

@@ -13,11 +13,15 @@ import pytest
 
 from tests.data.prepared.text_helpers import all_text, prepare, write_stories
 from tests.paths import CORPORA, ROOT, missing
-from towers.data.prepared import chunks, journal
+from towers.data.prepared import TextPreparation, chunks, journal, prepare_words
 from towers.data.prepared import corpus as corpus_module
 from towers.data.prepared.texts import TextIds
 from towers.data.reading.text_files import PARTS
-from towers.ground.special_ids import END
+from towers.data.reading.word_files import read_words
+from towers.data.text import LineCodec, TextSettings, learn_vocabulary
+from towers.ground.special_ids import END, PAD, SEPARATOR
+
+CASES = ROOT.parent / "shared" / "cases" / "text"
 
 
 def letters(lines):
@@ -289,6 +293,83 @@ def test_a_text_without_enough_lines_is_refused(tmp_path, content, message):
     (tmp_path / "a.txt").write_bytes(content)
     with pytest.raises(ValueError, match=message):
         prepare(tmp_path / "a.txt", tmp_path / "cache")
+
+
+def test_documents_end_in_each_part_that_has_some_of_them(tmp_path):
+    """Also those of which a part has only lines from their middle."""
+    files = ["".join(f"w{name} {'x' * 90}\n" for _ in range(60)) for name in "abcdefgh"]
+    for number, text in enumerate(files):
+        (tmp_path / f"{number}.txt").write_text(text)
+    said = []
+    options = {"tokenizer": "spaces", "documents": True}
+    corpus = prepare(tmp_path, tmp_path / "cache", lines=said, **options)
+    assert "8 documents, each ended by a token of its own" in said[0]
+    for part in PARTS:
+        ids = corpus.part(part)
+        documents = np.split(ids, np.flatnonzero(ids == SEPARATOR) + 1)
+        assert len(documents.pop()) == 0 and len(documents) >= 5
+        names = [{line[:2] for line in corpus.text.decode(one).split()[::2]} for one in documents]
+        assert all(len(name) == 1 for name in names)
+    assert corpus.text.begin == corpus.text.stop == SEPARATOR
+    assert SEPARATOR not in corpus.text.unspoken and PAD in corpus.text.unspoken
+
+
+@pytest.mark.parametrize("tokenizer", ["bytes", "subwords"])
+def test_code_is_prepared_as_it_is_written(tmp_path, tokenizer):
+    if tokenizer == "subwords":
+        pytest.importorskip("sentencepiece")
+    code = "int f()\r\n{\n\n\tputs(\"a -- 'é'  “b”\");\n}\n"
+    for number in range(60):
+        (tmp_path / f"{number}.c").write_bytes(code.replace("f", f"f{number:02}").encode() * 9)
+    exact = {"as_written": True, "spelled": True, "documents": True}
+    corpus = prepare(tmp_path, tmp_path / "c", tokenizer=tokenizer, vocabulary_size=500, **exact)
+    files = []
+    for part in PARTS:
+        files += corpus.text.decode(corpus.part(part).tolist()).split("}\n\n")
+        assert corpus.unknown_rate(part) == 0
+    assert sorted(filter(None, files)) == sorted(
+        (code.replace("f", f"f{n:02}") * 9).removesuffix("}\n") for n in range(60)
+    )
+    assert {"text": ""} in corpus.examples(9) and {"text": "int f00()\r"} in corpus.examples(9)
+
+
+def test_the_summary_says_what_was_understood_in_at_most_ten_lines(tmp_path):
+    text = "“Quoted” text \u2013 here\n" * 2000 + "\0\n" * 5 + "x" * 20_000 + "\n"
+    (tmp_path / "train.txt").write_bytes(text.encode() + b"caf\xe9 is long enough\n")
+    (tmp_path / "valid.txt").write_text("text here and now\n" * 99)
+    (tmp_path / "b.pdf").write_bytes(b"?")
+    said = []
+    prepare(tmp_path, tmp_path / "cache", said, documents=True)
+    report = "\n".join(said)
+    assert len(said) <= 10
+    parts = ["2 documents", "letters: 100% Latin", "lines have other quotes", "5 lines with NUL"]
+    for expected in [*parts, "pieces of lines", "1 .pdf", "tokens are unknown"]:
+        assert expected in report
+
+
+def test_the_key_of_what_was_prepared_before_stays():
+    old = {"code": False, "vocabulary_size": 20000, "held_out": 0.02}
+    key = TextPreparation(TextSettings("en"), **old).key("x")
+    assert key == "c4fc28811adda9bdd1fbb4f5133709ac"
+    changed = [{"marks": True}, {"documents": True}, {"as_written": True, "spelled": True}]
+    keys = {TextPreparation(TextSettings("en", **one), **old).key("x") for one in changed}
+    assert len(keys | {key, TextPreparation(TextSettings("en")).key("x")}) == 5
+
+
+@pytest.mark.skipif(not CASES.is_dir(), reason="the folder of cases is not here")
+def test_the_cases_of_texts_are_right(tmp_path):
+    lines = prepare(CASES / "cr_line_ends", tmp_path / "c").examples(3)
+    written = (CASES / "cr_line_ends" / "train.txt").read_bytes().decode().split("\r")
+    assert letters(one["text"] for one in lines) == letters(written[:3])
+    words = prepare_words(read_words(CASES / "cr_line_ends"), 99, tmp_path / "c", write=str)
+    assert [one["text"] for one in words.examples(3)] == written[:3]
+    records = prepare(CASES / "two_line_records.jsonl", tmp_path / "c", documents=True)
+    ids = records.part("train")
+    assert np.count_nonzero(ids == END) == 2 * np.count_nonzero(ids == SEPARATOR) > 100
+    for path in (CASES / "code").iterdir():
+        text = TextSettings("en", "bytes", as_written=True, spelled=True)
+        codec = LineCodec(text, learn_vocabulary(text, {}, 300))
+        assert codec.decode(codec.encode(path.read_text("utf-8"))) == path.read_text("utf-8")
 
 
 @pytest.mark.slow

@@ -79,7 +79,12 @@ def test_a_missing_file_is_named_with_a_remedy(tmp_path):
 
 @pytest.mark.parametrize(
     "content, found",
-    [(b"", "found none"), (b" \n\n", "found none"), (b"\xff\xfea", "0xff"), (b"a\0b\n", "a zero")],
+    [
+        (b"", "found none"),
+        (b" \n\n", "found none"),
+        (b"\xff\xfea", "truncated data"),
+        (b"a\0b\n", "a zero"),
+    ],
 )
 def test_a_bad_file_is_named_with_what_was_found(content, found, tmp_path):
     write(tmp_path, train="a\n")
@@ -105,8 +110,9 @@ def test_the_penn_treebank_has_its_published_counts(prepare):
     assert line == "consumers may want to move their telephones a little closer to the tv set\n"
 
 
-def test_a_mark_of_byte_order_is_no_word(tmp_path, prepare):
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-32"])
+def test_a_mark_of_byte_order_is_no_word(tmp_path, prepare, encoding):
     for part in ("train", "valid"):
-        (tmp_path / f"{part}.txt").write_text("\ufeffthe end\n", encoding="utf-8")
+        (tmp_path / f"{part}.txt").write_text("the end\n", encoding=encoding)
     words = prepare(read_words(tmp_path), vocabulary_size=10).text.vocabulary
     assert words.ids_of(["the", "end"]) in ([3, 4], [4, 3])

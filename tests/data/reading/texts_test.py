@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from towers.data.reading.report import TextReport
 from towers.data.reading.text_files import describe_parts, find_texts
-from towers.data.reading.texts import MAX_LINE_CHARACTERS, Reader
+from towers.data.reading.texts import DOCUMENT_END, MAX_LINE_CHARACTERS, Reader
 
 LINES = st.lists(
     st.text(st.sampled_from('你好aZé9 ,.|"\\{}\x0b\x85\u2028😀'), max_size=9).filter(str.strip),
@@ -94,7 +94,8 @@ def test_whatever_bytes_give_lines_or_an_error_that_names_the_file(
 def test_long_lines_are_cut_at_blanks_and_lose_nothing(tmp_path):
     text = " ".join(["word"] * 100_000) + "x" * 30_000
     (tmp_path / "a.txt").write_text(text + "\nnext\n")
-    *found, last = read(tmp_path)[0]
+    (*found, last), report, _ = read(tmp_path)
+    assert "pieces of lines that are too long" in report.lines()[1]
     assert "".join(found) == text and last == "next"
     assert max(map(len, found)) <= MAX_LINE_CHARACTERS
     (tmp_path / "a.txt").rename(tmp_path / "a.md")
@@ -130,7 +131,7 @@ def test_a_folder_gives_its_texts_in_order_and_once(tmp_path):
             b'{"text": "a"}',
             r"a.json: expected a text, found a .json file.*end with .jsonl",
         ),
-        ("a.tar.gz", b"?", r"a.tar.gz: expected a text, found a .gz file. Unpack it"),
+        ("a.tar.gz", b"?", r"a.tar.gz: expected a text, found a .tar file.*Unpack it"),
     ],
 )
 def test_wrong_input_is_named_by_file_and_line(tmp_path, name, content, message):
@@ -160,6 +161,57 @@ def test_every_kind_of_line_end_ends_a_line(tmp_path, end):
     (tmp_path / "a.txt").write_text(f"one{end}two{end}{end}three", newline="")
     (tmp_path / "b.jsonl").write_text(json.dumps({"text": f"four{end}five"}) + end, newline="")
     assert read(tmp_path)[0] == ["one", "two", "three", "four", "five"]
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-32"])
+def test_a_mark_of_byte_order_tells_the_encoding(tmp_path, encoding, suffix):
+    (tmp_path / f"a.txt{suffix}").write_bytes(compressed("é你\nb\n".encode(encoding), suffix))
+    assert read(tmp_path)[0] == ["é你", "b"]
+
+
+def test_as_written_nothing_but_a_line_feed_ends_a_line(tmp_path):
+    text = "\ta \r\n\n  b\rc\ufeff \n" + "x" * 20_000
+    (tmp_path / "a.c").write_text("\ufeff" + text, "utf-8", newline="")
+    assert read(tmp_path / "a.c", as_written=True)[0] == text.split("\n")
+
+
+def test_source_code_is_text_and_its_names_tell_no_parts(tmp_path):
+    for name in ("a.py", "test_a.js", "valid/b.c", "d.xyz"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("x\n")
+    files = {file.path.name: file.part for file in find_texts([tmp_path], code=True)}
+    assert files == {"a.py": "train", "test_a.js": "train", "b.c": "valid"}
+    with pytest.raises(ValueError, match="expected a folder with texts"):
+        find_texts([tmp_path])
+
+
+@pytest.mark.parametrize(
+    "name, content, found",
+    [
+        ("a.srt", b"1\n", "a .srt file .subtitles.*what is spoken"),
+        ("a.VTT.gz", b"1\n", "a .vtt file .subtitles"),
+        ("a.html", b"x", "a .html file .HTML or XML"),
+        ("a.conv", b"x", "a .conv file .dialogues.*towers train chatbot"),
+        ("a.txt", b"1\r\n00:00:01,000 --> 00:00:02,000\r\nHi", "subtitles"),
+        ("a.md", b"\xef\xbb\xbf<!DOCTYPE html><p>", "HTML"),
+        ("a.text", b"E\nM hello\nM hi\n", "dialogues"),
+    ],
+)
+def test_what_is_no_text_is_refused_by_its_kind(tmp_path, name, content, found):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=f"{name}: expected a text, found {found}"):
+        find_texts([tmp_path / name])
+
+
+def test_a_document_ends_after_each_record_and_each_file_of_lines(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": "a\\nb"}\n{"text": " "}\n{"text": "c"}\n')
+    (tmp_path / "b.txt").write_text("d\ne\n")
+    (tmp_path / "c.txt").write_text("\n")
+    lines, report, _ = read(tmp_path, documents=True)
+    end = DOCUMENT_END
+    assert lines == ["a", "b", end, "c", end, "d", "e", end]
+    assert report.num_documents == 3 and "3 documents" in report.lines()[0]
 
 
 def test_a_pipe_is_no_text(tmp_path):

@@ -10,16 +10,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import towers.data.text
 from tests.paths import CORPORA, missing
 from towers.data.text import (
     NUM_COPIES,
+    LineCodec,
     TextCodec,
     TextSettings,
     build_vocabulary,
+    learn_vocabulary,
     make_tokenizer,
     train_subwords,
 )
@@ -57,6 +59,42 @@ def test_decode_inverts_encode(settings, text):
     codec, tokenizer = codec_of(settings), make_tokenizer(settings)
     tokens = tokenizer.tokenize(codec.settings.normalise(text))
     assert codec.decode(codec.encode(text)) == tokenizer.detokenise(tokens)
+
+
+@pytest.fixture(scope="module", params=["bytes", "subwords"])
+def exact_codec(request, tmp_path_factory):
+    """A codec that changes nothing, saved and loaded."""
+    folder = tmp_path_factory.mktemp("exact")
+    settings = {"as_written": True, "spelled": True}
+    if request.param == "subwords":
+        pytest.importorskip("sentencepiece")
+        settings["subword_model"] = str(folder / "m.model")
+        code = Path(__file__).read_text("utf-8").split("\n")
+        train_subwords(code, 600, settings["subword_model"], exact=True)
+    text = TextSettings("en", request.param, **settings)
+    LineCodec(text, learn_vocabulary(text, {}, 1000)).save(folder / "text")
+    return LineCodec.load(folder / "text")
+
+
+@given(text=st.text() | st.text("\t\r\n  ab<0x41>\u2581\0é你\u3000“-"))
+@example(text='\tif (a --> 0)\r\n\n\t\tputs("é  “B”");\r')
+def test_a_mode_that_changes_nothing_gives_every_text_back(exact_codec, text):
+    ids = exact_codec.encode(text)
+    assert exact_codec.decode(ids) == text
+    assert exact_codec.vocabulary.unknown not in ids
+
+
+def test_case_is_kept_unless_it_is_not_wanted():
+    codec = codec_of(TextSettings("en", "characters"))
+    assert codec.decode(codec.encode("ABc")) == "ABc"
+
+
+@pytest.mark.parametrize("token", ["@-@", "戦場のヴァルキュリア3", "U.S.", "<unk>", "“"])
+def test_tokens_between_blanks_are_kept_one_to_one_also_where_they_are_spelled(token):
+    text = TextSettings("en", "spaces", as_written=True, spelled=True)
+    codec = LineCodec(text, learn_vocabulary(text, Counter([*"a.", *token, token[::-1]]), 1000))
+    line = f"a {token} . . . {token} a"
+    assert codec.decode(codec.encode(line)) == line
 
 
 @given(st.sampled_from(SETTINGS), st.text() | st.text(st.characters(categories=None)))

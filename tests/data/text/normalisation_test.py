@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from towers.data.text import TextSettings, make_tokenizer
 from towers.data.text.normalisation import is_wide, normalise
 
 # What the rules are about, so that they meet each other often; then any character at all.
@@ -18,10 +19,11 @@ AWKWARD = st.text(
 ANY_TEXT = AWKWARD | st.text(st.characters()) | st.text(st.characters(categories=None))
 
 
-@given(ANY_TEXT, st.sampled_from(["zh", "en"]), st.booleans())
-def test_normalising_twice_changes_nothing(text, language, keep_blanks):
-    once = normalise(text, language, keep_blanks=keep_blanks)
-    assert normalise(once, language, keep_blanks=keep_blanks) == once
+@given(ANY_TEXT, st.sampled_from(["zh", "en"]), st.booleans(), st.booleans())
+def test_normalising_twice_changes_nothing(text, language, keep_blanks, keep_marks):
+    options = {"keep_blanks": keep_blanks, "keep_marks": keep_marks}
+    once = normalise(text, language, **options)
+    assert normalise(once, language, **options) == once
 
 
 @given(ANY_TEXT, st.sampled_from(["zh", "en"]))
@@ -91,10 +93,20 @@ def test_chinese_and_its_punctuation_are_wide():
     assert not any(map(is_wide, "aé1.-'\" "))
 
 
-@pytest.mark.parametrize("text", ["नमस्ते दुनिया", "می\u200cخواهم", "สวัสดีครับ", "שָׁלוֹם"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("नमस्ते दुनिया", "می\u200cخواهم", "สวัสดีครับ", "שָׁלוֹם", "ọ̀rọ̀", "за́мок"),
+        *("\ua807\ua823", "\ua882\ua8b5", "\U00011107\U00011127", "\U0001e900\U0001e944"),
+    ],
+)
 def test_signs_of_scripts_that_have_them_stay_where_they_are_kept(text):
     text = unicodedata.normalize("NFC", text)
     kept = normalise(text, "en", keep_marks=True)
     assert kept == text == normalise(kept, "en", keep_marks=True)
     assert normalise(text, "en") != text
+    for settings in (TextSettings("en", marks=True), TextSettings("zh", marks=True)):
+        tokenizer = make_tokenizer(settings)
+        tokens = tokenizer.tokenize(settings.normalise(text))
+        assert tokens == text.split() and tokenizer.detokenise(tokens) == text
     assert normalise("e\u0301 x\u200dy \ufe0f", "en", keep_marks=True) == "é xy"

@@ -15,7 +15,7 @@ def test_auto_follows_the_language(language, expected):
 
 
 def test_settings_travel_as_plain_values():
-    settings = TextSettings("en", "subwords", lowercase=True, subword_model="a.model")
+    settings = TextSettings("en", "subwords", lowercase=True, subword_model="a.model", marks=True)
     assert TextSettings(**json.loads(json.dumps(settings.as_dict()))) == settings
     assert pickle.loads(pickle.dumps(settings)) == settings
 
@@ -32,6 +32,7 @@ def test_blanks_are_kept_only_where_they_part_tokens():
         ({"tokenizer": "nltk"}, "tokenizer must be one of auto, jieba, .*Received 'nltk'"),
         ({"language": "en", "user_dictionary": "a.txt"}, "only used by the tokenizer jieba"),
         ({"subword_model": "a.model"}, "only used by the tokenizer subwords"),
+        ({"as_written": True}, "choose tokenizer='spaces', or spelled=True"),
     ],
 )
 def test_wrong_settings_are_refused(wrong, message):

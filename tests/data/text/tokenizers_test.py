@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.paths import ROOT
 from towers.data.text.settings import TextSettings
 from towers.data.text.subwords import train_subwords
-from towers.data.text.tokenizers import make_tokenizer
+from towers.data.text.tokenizers import make_tokenizer, unmatched_words
 
 CHINESE = TextSettings("zh")
 ENGLISH = TextSettings("en")
@@ -43,6 +43,7 @@ SETTINGS = [
     TextSettings("zh", "characters"),
     TextSettings("en", "characters"),
     TextSettings("zh", "spaces"),
+    TextSettings("en", marks=True),
 ]
 
 
@@ -210,3 +211,12 @@ def test_words_of_a_dictionary_are_one_token_whatever_their_characters(tmp_path,
 
 def test_a_latin_word_is_not_cut():
     assert "pythonthing" in make_tokenizer(TextSettings()).tokenize("写pythonthing代码")
+
+
+def test_words_that_no_text_can_give_are_named_and_others_match(tmp_path):
+    path = tmp_path / "words.txt"
+    path.write_text("二〇二六\n㐂寿司 9\nmachine learning\n石墨烯 n\n\u200b 9\n的了 1\n", "utf-8")
+    settings = TextSettings(user_dictionary=str(path))
+    tokens = make_tokenizer(settings).tokenize("在二〇二六吃㐂寿司学machine learning和石墨烯")
+    assert {"二〇二六", "㐂寿司", "machine learning", "石墨烯"} <= set(tokens)
+    assert unmatched_words(settings) == ["\u200b", "的了"]

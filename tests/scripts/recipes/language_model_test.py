@@ -12,7 +12,6 @@ from tests.paths import ROOT
 from tests.programs import TOWERS
 from tests.programs import run as run_program
 from tests.scripts.runs import arrays_of, killed_twice
-from towers.ground.special_ids import END
 from towers.models.decoding import Decoding
 from towers.scripts.commands.generate import generate
 from towers.scripts.main import main
@@ -69,12 +68,15 @@ def check_loss_and_text(run, run_dir, capsys):
     prompt = opened.text.encode("one morning anna")
     decoding = Decoding(top_k=1, max_length=12)
     (written,) = generate(opened, decoding, prompt)
-    read = [END, *prompt]
+    read = [opened.text.begin, *prompt]
     for word in written:
         logits = opened.model(np.array([read], np.int32))[0, -1].numpy()
-        logits[list(opened.text.vocabulary.unspoken)] = -np.inf
+        logits[list(opened.text.unspoken)] = -np.inf
         assert word == logits.argmax()
         read.append(word)
+    bias = opened.model.output_bias.numpy()
+    opened.model.output_bias.assign(np.where(np.arange(len(bias)) == opened.text.stop, 99.0, bias))
+    assert generate(opened, decoding, prompt) == [[]]  # Its document ends.
     assert run("generate", run_dir, "--prompt", "one morning anna", "--length", "5") == 0
     assert capsys.readouterr().out.startswith("one morning anna")
     with pytest.warns(RuntimeWarning, match="2 of the 5 tokens of the prompt are unknown"):
@@ -172,6 +174,8 @@ def test_prepare_makes_what_training_reads(run, place, capsys):
     command = ["prepare", "language_model", "--data", "my_texts", "--set", "vocabulary_size=150"]
     assert run(*command) == 0
     first = capsys.readouterr().out.splitlines()
-    assert first[0] == "read 700 lines from 1 file" and first[-1].startswith("prepared in datasets")
+    assert first[0].startswith("read 700 lines from 1 file: 1 document, ") and first[-1].startswith(
+        "prepared in datasets"
+    )
     assert run(*command) == 0
     assert capsys.readouterr().out.splitlines() == first

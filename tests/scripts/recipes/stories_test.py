@@ -118,6 +118,7 @@ def test_perplexity_counts_every_token_of_a_text_once(part, finished, folder, tm
     assert report["tokens"] == len(text.split()) + LINES[part] == len(tokens)
     assert report["loss"] == pytest.approx(oracle(finished, tokens), rel=1e-5)
     assert report["perplexity"] == pytest.approx(math.exp(report["loss"]))
+    assert report["unknown_rate"] == pytest.approx(np.mean(tokens == UNKNOWN))
     assert f"{len(tokens)} tokens" in output and report["part"] == part
     assert f"{part:<5} | step {NUM_STEPS} | " in output
     if part == "valid":
@@ -243,6 +244,15 @@ def test_a_wrong_field_is_refused(overrides, expected, folder, tmp_path, capsys)
     settings = [part for override in overrides for part in ("--set", override)]
     refuse([*command, *settings], capsys, *expected)
     assert not (tmp_path / "run").exists()
+
+
+def test_the_share_of_unknown_tokens_is_said(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    fields = dataclasses.replace(ptb_small.RECIPE.fields, vocabulary_size=5, batch_size=2)
+    data = ptb_small.make_batches(fields, {"train": "a b c d e f\n" * 40, "valid": "a g\n"}, 0)
+    assert data.summary.startswith("42.86% of the tokens are unknown; a perplexity says little")
+    found = ptb_small.derive_metrics({"loss": 1.0}, data)
+    assert found == {"perplexity": math.e, "unknown_rate": 1 / 3}
 
 
 def test_nothing_is_prepared_for_a_wrong_form(tmp_path, monkeypatch):
