@@ -35,7 +35,6 @@ OPTIONS = {
     **dict.fromkeys(("pretrained", "weights", "from-checkpoint", "finetune"), ("init-from",)),
     **dict.fromkeys(("gradient-accumulation-steps", "accum"), ("accumulate",)),
     **dict.fromkeys(("jit", "compile", "jit-compile"), ("xla",)),
-    **dict.fromkeys(("cors", "cors-origins", "allow-origins"), ("allow-origin",)),
     **dict.fromkeys(("api-key", "token", "password"), ("token-file",)),
     **dict.fromkeys(("debug", "log-level"), ("verbose",)),
     **dict.fromkeys(("num-beams", "beam-size", "beams"), ("beam",)),

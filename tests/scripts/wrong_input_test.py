@@ -192,7 +192,6 @@ FLAGS = {
     "switch in words": (["train", "chatbot", "--set", "lowercase=yes"], "takes true or false"),
     "language in words": (["train", "chatbot", "--language", "chinese"], "'chinese'"),
     "token on the line": (["serve", "runs/zh", "--token", "abc"], "Write --token-file"),
-    "origins": (["serve", "runs/zh", "--cors", "*"], "Write --allow-origin"),
     "question without a flag": (["chat", "runs/zh", "hello"], "'hello' is a word too many"),
     "beams": (["chat", "runs/zh", "--beam-size", "3"], "Write --beam"),
     "most tokens": (["generate", "runs/s", "--max-new-tokens", "3"], "Write --length"),
