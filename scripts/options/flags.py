@@ -143,7 +143,7 @@ class Parser(argparse.ArgumentParser):
 
     def short_usage(self) -> str:
         """Returns the usage without the options, which the help lists anyway."""
-        formatter = self.formatter_class(f"{self.prog} [options]")
+        formatter = self.formatter_class(prog=f"{self.prog} [options]")
         arguments = [action for action in self._actions if not action.option_strings]
         formatter.add_usage(None, arguments, [], "")
         return formatter.format_help().strip()
