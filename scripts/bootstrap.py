@@ -5,7 +5,8 @@
     python3 scripts/bootstrap.py test       installs, then runs the tests
     python3 scripts/bootstrap.py install    only installs, with what the tests need
 
-It needs nothing but Python and works in the folder `.venv` beside the README.
+It needs nothing but Python and works in the folder `.venv` beside the README. Ctrl-C stops it; the
+same command goes on.
 """
 
 from __future__ import annotations
@@ -50,6 +51,9 @@ JOBS = {
 
 def main(arguments: list[str]) -> int:
     """Installs and runs a job; returns its exit code, or 2 for wrong input."""
+    if arguments in (["-h"], ["--help"], ["help"]):
+        print(__doc__)
+        return 0
     if len(arguments) != 1 or arguments[0] not in JOBS:
         return refuse(f"say what to do: {', '.join(JOBS)}. Received {arguments}")
     if not OLDEST <= sys.version_info[:2] <= NEWEST:
@@ -61,11 +65,11 @@ def main(arguments: list[str]) -> int:
     extras = ([] if job == "train" else ["test"]) + (["gpu"] if has_nvidia_gpu() else [])
     python = str(make_environment())
     install(python, extras)
+    code = 0
     for command in JOBS[job]:
-        code = call([python, *command])
-        if code:
-            return code
-    return 0
+        code = code or call([python, *command])
+    print(f"ready: source {os.path.relpath(ENVIRONMENT)}/bin/activate")
+    return code
 
 
 def call(command: Sequence[str]) -> int:
@@ -73,12 +77,15 @@ def call(command: Sequence[str]) -> int:
 
     Ctrl-C is left to the command, which may need a while to save what it has done.
     """
+    interrupted = []
     # A function, unlike SIG_IGN, is not handed on to the command.
-    before = signal.signal(signal.SIGINT, lambda number, frame: None)
+    before = signal.signal(signal.SIGINT, lambda number, frame: interrupted.append(number))
     try:
         code = subprocess.Popen(command, cwd=ROOT, env=job_environment()).wait()
     finally:
         signal.signal(signal.SIGINT, before)
+    if interrupted and code:  # Whatever the command makes of it, as pip does.
+        return INTERRUPTED
     return code if code >= 0 else 128 - code
 
 

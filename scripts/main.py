@@ -18,13 +18,14 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 from towers.scripts.options.flags import HelpFormatter, Parser, add_flags, read_options
+from towers.scripts.options.setting import all_settings
+from towers.scripts.other_words import advice, command_for, command_line
 from towers.scripts.shown import show
 from towers.scripts.wrong_input import EXIT_CODE as WRONG_INPUT
 from towers.scripts.wrong_input import (
     WrongInputError,
     fail,
     is_of_tensorflow,
-    nearest,
     show_traceback,
     wrong_input,
 )
@@ -37,8 +38,9 @@ BUG = (
 PACKAGES = ("towers", "tensorflow", "keras")  # `--version` prints theirs.
 # The modules of towers.scripts.commands. Flags are made of the dataclass that `run(options)` takes,
 # the rest of the help of the module's docstring: a description, and examples. A module may also
-# have `RARE`, the options that only --help-all shows, `USAGE`, the help's first line, and
-# `completed(given)`, which returns the options of the command line with those of a file.
+# have `USUAL`, the options that --help shows, the others being those of --help-all, `USAGE`, the
+# help's first line, and `completed(given)`, which returns the options of the command line with
+# those of a file.
 COMMANDS = {
     "recipes": "list the recipes, or the fields of one",
     "prepare": "read and tokenise a corpus ahead of the training",
@@ -112,9 +114,10 @@ def read_command(arguments: Sequence[str]) -> tuple[ModuleType, Any]:
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Returns the options; a wrong command line ends the program with exit code 2."""
+    arguments = command_line(arguments)
     parser = build_parser(arguments[:1])
     if arguments and not arguments[0].startswith("-") and arguments[0] not in COMMANDS:
-        parser.error(f"there is no command {arguments[0]!r}.{nearest(arguments[0], COMMANDS)}")
+        parser.error(f"there is no command {arguments[0]!r}.{command_for(arguments[0], COMMANDS)}")
     try:
         return parser.parse_args(arguments)
     finally:
@@ -140,7 +143,7 @@ def build_parser(names: Collection[str] = COMMANDS) -> argparse.ArgumentParser:
     parser = Parser(
         prog="towers",
         description="Trains models on several GPUs with one tower per GPU.",
-        epilog="`towers COMMAND --help` explains a command.",
+        epilog="`towers help COMMAND` explains a command.",
     )
     parser.add_argument("--version", action=PrintVersion, nargs=0,
                         default=argparse.SUPPRESS,
@@ -151,9 +154,11 @@ def build_parser(names: Collection[str] = COMMANDS) -> argparse.ArgumentParser:
         own = commands.add_parser(
             name,
             help=summary,
+            allow_abbrev=False,  # A new option would change what an old command means.
             argument_default=argparse.SUPPRESS,
             formatter_class=HelpFormatter,
         )
+        own.advice = advice
         if name in names:
             add_options(own, load_command(name))
     return parser
@@ -163,11 +168,13 @@ def add_options(parser: Parser, command: ModuleType) -> None:
     """Adds the options of a command, and what its help says besides them."""
     _, *paragraphs = (command.__doc__ or "").rstrip().split("\n\n")
     *description, examples = paragraphs or [""]  # Python has no docstrings with -OO.
-    parser.usage = getattr(command, "USAGE", None)
     parser.description = " ".join(" ".join(description).split()) or None
     heading = ["examples:"] if examples else []
     parser.epilog = "\n  ".join([*heading, *map(str.strip, examples.splitlines())])
-    add_flags(parser, options_of(command), rare=getattr(command, "RARE", ()))
+    kind = options_of(command)
+    every = all_settings(kind)
+    add_flags(parser, kind, rare=every.keys() - getattr(command, "USUAL", every))
+    parser.usage = getattr(command, "USAGE", None) or parser.short_usage()
     parser.add_help_all()
 
 

@@ -7,6 +7,6 @@
 import lazy_loader
 
 from towers.devices import kernels  # noqa: F401  Before TensorFlow is imported.
-from towers.ground import failing_calls  # noqa: F401  Before it, too.
+from towers.ground import backend, failing_calls  # noqa: F401  Before it, too.
 
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

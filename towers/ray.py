@@ -1,7 +1,7 @@
 """Towers in Ray Train: `Run` reports to Ray, and keeps checkpoints where its storage is.
 
 A worker of Ray's `TensorflowTrainer` joins the others by itself, through TF_CONFIG. Imported by
-name, `import towers.ray`; nothing else needs Ray (`pip install 'towers[ray]'`).
+name, `import towers.ray`; nothing else needs Ray (`pip install -e '.[ray]'`).
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ from towers.data.prepared.dialogue_index import HELD_OUT, TRAINED, Block, Dialog
 from towers.data.prepared.pairs import PairFinder, Pairs, blocks_with_pairs, find_repeats
 from towers.data.prepared.preparation import DialoguePreparation
 from towers.data.text import TextCodec, Vocabulary, learn_vocabulary
+from towers.ground.progress import count_of
 from towers.ground.special_ids import END, SEPARATOR, UNKNOWN
 
 
@@ -69,21 +70,21 @@ def write_dialogues(
     if not (num_held_out and (num_train or codec)):
         found = f" What was read: {'; '.join(report)}." if report else ""
         raise ValueError(
-            "A corpus must give at least one pair to train on and one to hold out. Received "
-            f"{num_train} and {num_held_out}. Whole dialogues are held out: give more of them, or "
-            f"another fraction than held_out={settings.held_out}.{found}"
+            "A corpus must give at least one pair to train on and one to test on. Received "
+            f"{num_train} and {num_held_out}. Whole dialogues are kept for the test: give more of "
+            f"them, or another fraction than held_out={settings.held_out}.{found}"
         )
     words = json.dumps(unknown_words, ensure_ascii=False, indent=0)
     (folder / UNKNOWN_WORDS).write_text(words, encoding="utf-8")
     TextCodec(settings.text, vocabulary).save(folder / CODEC)
     summary = [
         *report,
-        f"{num_train:,} pairs to train on, {num_held_out:,} held out; left out: "
-        f"{finder.num_empty:,} pairs with an empty turn, {finder.num_unpaired:,} turns without a "
-        "partner",
+        f"{count_of(num_train, 'pair')} to train on, {num_held_out:,} to test on; left out: "
+        f"{count_of(finder.num_empty, 'pair')} with an empty turn, "
+        f"{count_of(finder.num_unpaired, 'turn')} without a partner",
         *_describe_repeats(num_repeated, PARTS[repeats.leaves], keep_apart=keep_apart),
         f"{counts.num_tokens:,} tokens, vocabulary of {len(vocabulary):,}, "
-        f"{counts.unknown_rate:.2%} of the held-out tokens are unknown",
+        f"{counts.unknown_rate:.2%} of the test's tokens are unknown",
     ]
     facts = {
         "unknown_rate": counts.unknown_rate,
@@ -93,7 +94,7 @@ def write_dialogues(
 
 
 def _describe_repeats(number: int, part: str, *, keep_apart: bool) -> list[str]:
-    where = {"train": "trained on", "held_out": "held out"}[part]
+    where = {"train": "trained on", "held_out": "tested on"}[part]
     does = f"left out where they would be {where}" if keep_apart else "kept in both"
     return [f"{number:,} pairs that both parts have are {does}"] if number else []
 

@@ -1,6 +1,6 @@
 """Subwords: pieces of words learned from a corpus, by the SentencePiece library.
 
-The library is an extra: `pip install 'towers[subwords]'`.
+The library is an extra: `pip install -e '.[subwords]'`.
 """
 
 from __future__ import annotations

@@ -80,8 +80,8 @@ class ChatEvaluator:
         hits = self.ranker.hits([turns for turns, _, _ in exchanges], references)
         if hits is None:
             write(
-                f"no hits_1_10: it needs {NUM_CANDIDATES} different held-out answers, and there "
-                f"are {len(set(references))}. Hold out more with --set held_out=SHARE."
+                f"no hits_1_10: it needs {NUM_CANDIDATES} different answers to test on, and there "
+                f"are {len(set(references))}. Keep more with --set held_out=SHARE."
             )
             return {}
         return {"hits_1_10": hits}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -161,7 +162,10 @@ def print_answers(answers: list[Answer]) -> None:
 
 @contextlib.contextmanager
 def line_editing(history: Path) -> Iterator[None]:
-    """Within this scope `input` edits lines and recalls earlier ones, if Python has readline."""
+    """Within this scope `input` edits lines and recalls earlier ones, if Python has readline.
+
+    It says where they are kept.
+    """
     try:
         import readline
     except ImportError:  # Not on every system.
@@ -169,8 +173,19 @@ def line_editing(history: Path) -> Iterator[None]:
         return
     with contextlib.suppress(OSError):
         readline.read_history_file(history)
+    show(f"The arrow keys recall earlier messages, which are kept in {history}.")
     try:
         yield
     finally:
-        with contextlib.suppress(OSError):  # The run may be read-only.
+        with contextlib.suppress(OSError):  # The folder may be read-only.
+            history.parent.mkdir(parents=True, exist_ok=True)
             readline.write_history_file(history)
+
+
+def history_file() -> Path:
+    """Returns where typed messages are kept: where programs keep such things, not in a run.
+
+    https://specifications.freedesktop.org/basedir-spec
+    """
+    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(state) / "towers" / "chat_history"

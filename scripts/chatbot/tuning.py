@@ -54,7 +54,7 @@ def tune_reranking(
     exchanges = evaluator.unasked_exchanges()
     if len(exchanges) < FEWEST:
         raise ValueError(
-            f"--tune needs {FEWEST} held-out questions besides those that the evaluation asks. "
+            f"--tune needs {FEWEST} test questions besides those that the evaluation asks. "
             f"Received {len(exchanges)}: train with more of --set held_out=SHARE."
         )
     greedy = judge(exchanges, language)
@@ -87,7 +87,7 @@ def describe(
     """Returns a table of the trials, and a line for the best one."""
     rows = [(f"{one.weight:g} | {one.length_reward:g}", one.metrics) for one in trials]
     lines = [
-        f"searched on {number} held-out questions that are not asked below:",
+        f"searched on {number} test questions that are not asked below:",
         f"| weight | length reward | {' | '.join(COLUMNS)} |",
         "|---" * (len(COLUMNS) + 2) + "|",
     ]

@@ -11,12 +11,17 @@ import functools
 from typing import Annotated
 
 from towers.ground.quiet import import_tensorflow_quietly
-from towers.scripts.options.setting import Flag, all_settings
+from towers.scripts.options.setting import Flag
 from towers.scripts.shown import show
-from towers.scripts.training.options import DecodingOptions, DeviceOptions, ModelOptions
+from towers.scripts.training.options import (
+    USUAL_DECODING,
+    DecodingOptions,
+    DeviceOptions,
+    ModelOptions,
+)
 from towers.scripts.wrong_input import WrongInputError, text_of_argument, wrong_input
 
-RARE = all_settings(DeviceOptions)  # Shown by --help-all.
+USUAL = {"run_dir", "checkpoint", "ask", "stdin", *USUAL_DECODING}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -60,6 +65,6 @@ def run(options: ChatOptions) -> int:
             talk.hold(conversation.asked_lines(questions))
         else:
             show(f"{talk.introduction}\n{conversation.WELCOME}")
-            with conversation.line_editing(opened.directory.path / "chat_history"):
+            with conversation.line_editing(conversation.history_file()):
                 talk.hold(conversation.typed_lines())
     return 0

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from towers.ground.progress import count_of
 from towers.ground.quiet import import_tensorflow_quietly
 from towers.scripts.options.setting import Folder
 from towers.scripts.shown import show
@@ -58,7 +59,7 @@ def run(options: DoctorOptions) -> int:
             show(line, flush=True, colour=COLOUR_OF[finding.state])
     wrong = sum(finding.state == WRONG for finding in findings)
     warnings = sum(finding.state != OK for finding in findings) - wrong
-    show(f"{len(findings)} findings: {wrong} wrong, {warnings} warnings")
+    show(f"{count_of(len(findings), 'finding')}: {wrong} wrong, {count_of(warnings, 'warning')}")
     if options.json:
         show(json.dumps({"findings": [finding._asdict() for finding in findings]}))
     return 1 if wrong else 0

@@ -9,12 +9,14 @@ from __future__ import annotations
 import json
 
 from towers.ground.quiet import import_tensorflow_quietly
-from towers.scripts.options.setting import all_settings
 from towers.scripts.shown import show
-from towers.scripts.training.options import DecodingOptions, DeviceOptions, EvaluateOptions
+from towers.scripts.training.options import USUAL_DECODING, DecodingOptions, EvaluateOptions
 from towers.scripts.wrong_input import wrong_input
 
-RARE = all_settings(DeviceOptions)  # Shown by --help-all.
+USUAL = {
+    *("run_dir", "checkpoint", "data", "batch_size", "overrides", "classes", "tune", "json"),
+    *USUAL_DECODING,
+}
 
 
 def run(options: EvaluateOptions) -> int:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 from towers.ground.quiet import import_tensorflow_quietly
-from towers.scripts.options.setting import Amount, Count, Tokens, all_settings, arguments_for
+from towers.scripts.options.setting import Amount, Count, Tokens, arguments_for
 from towers.scripts.shown import show
 from towers.scripts.training.options import DeviceOptions, ModelOptions, SamplingOptions
 from towers.scripts.wrong_input import wrong_input
@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from towers.models.decoding import Decoding
     from towers.scripts.training.saved_run import OpenModel
 
-RARE = all_settings(DeviceOptions)  # Shown by --help-all.
+USUAL = {
+    *("run_dir", "checkpoint", "prompt", "length", "num_samples"),
+    *("temperature", "top_k", "top_p", "seed"),
+}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,11 +14,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from towers.ground.extras import import_extra
+from towers.ground.progress import waiting
 from towers.ground.quiet import import_tensorflow_quietly
-from towers.scripts.options.setting import File, Port, all_settings
+from towers.scripts.options.setting import File, Port
 from towers.scripts.serving.limits import Limits
 from towers.scripts.shown import show
-from towers.scripts.training.options import DecodingOptions, DeviceOptions, ModelOptions
+from towers.scripts.training.options import (
+    USUAL_DECODING,
+    DecodingOptions,
+    DeviceOptions,
+    ModelOptions,
+)
 from towers.scripts.wrong_input import wrong_input
 
 if TYPE_CHECKING:
@@ -28,7 +34,10 @@ if TYPE_CHECKING:
 
 TOKEN = "TOWERS_TOKEN"  # The environment variable.
 LIBRARIES = ("fastapi", "uvicorn")
-RARE = all_settings(DeviceOptions)  # Shown by --help-all.
+USUAL = {
+    *("run_dir", "checkpoint", "host", "port", "token_file", "ignore_system", "log_messages"),
+    *USUAL_DECODING,
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -132,7 +141,8 @@ def open_chatbot(options: ServeOptions) -> tuple[ServedChatbot, str, int]:
             )
         opened = open_model(options, options.devices)
         chatbot = ServedChatbot(opened, decoding, max_choices=limits.max_choices)
-    chatbot.compile()
+    with waiting("compiling the answers"):
+        chatbot.compile()
     show(opened.description, flush=True)
     name = opened.directory.path.resolve().name.encode("utf-8", "replace").decode("utf-8")
     return chatbot, name, decoding.nbest

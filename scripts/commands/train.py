@@ -1,6 +1,8 @@
 """`towers train`: trains a recipe, or continues its run.
 
-Trains a recipe. The same command continues an interrupted run.
+Trains a recipe. The same command continues an interrupted run. A line of report has the mean loss
+since the last one, and in brackets that of each tower, t0, t1 and so on; on a narrow terminal the
+least and the largest, such as (t1 0.04 - t2 0.13).
 
     towers train shapes --towers 2
     towers train --config runs/shapes/run.toml --run-dir runs/again
@@ -16,7 +18,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from towers.ground.quiet import import_tensorflow_quietly
-from towers.scripts.options.setting import Count, File, Flag, all_settings
+from towers.scripts.options.setting import Count, File, Flag
 from towers.scripts.shown import show
 from towers.scripts.training.catalogue import check_contradictions, chosen_recipe
 from towers.scripts.training.config import config_text, merged, read_config
@@ -26,8 +28,8 @@ from towers.scripts.wrong_input import WrongInputError, wrong_input
 
 USUAL = {
     *("recipe", "epochs", "overrides", "batch_size", "config", "language"),
-    *("run_dir", "data", "seed", "steps", "overwrite", "towers", "gpus", "precision"),
-}
+    *("run_dir", "data", "seed", "steps", "overwrite", "towers"),
+}  # Shown by --help; --help-all shows the rest.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,9 +53,6 @@ class TrainedRecipeOptions(BatchedRecipeOptions):
 @dataclasses.dataclass(frozen=True)
 class TrainCommandOptions(TrainOptions, TrainedRecipeOptions):
     """The choice of a recipe, and everything about its training."""
-
-
-RARE = all_settings(TrainCommandOptions).keys() - USUAL  # Shown by --help-all.
 
 
 def run(options: TrainCommandOptions, after_save: Callable[[], None] | None = None) -> int:

@@ -15,6 +15,7 @@ import keras
 import tensorflow as tf
 
 import towers
+from towers.ground.extras import installs
 
 OK, WARNING, WRONG = "ok", "warning", "wrong"
 LITTLE_MEMORY, LITTLE_DISK = 4e9, 5e9  # Bytes: a small chatbot; a data set with its checkpoints.
@@ -78,7 +79,7 @@ def find_driver(driver: Path, num_gpus: int) -> Iterator[Finding]:
     if not num_gpus:
         yield Finding(
             WRONG, "GPUs", "there is a driver, but TensorFlow finds no GPU",
-            "install CUDA's libraries with: pip install 'towers[gpu]'; and see that "
+            f"install CUDA's libraries in your clone with: {installs('gpu')}; and see that "
             "CUDA_VISIBLE_DEVICES does not hide the GPUs",
         )  # fmt: skip
 

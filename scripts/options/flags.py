@@ -6,9 +6,10 @@ import argparse
 import dataclasses
 import inspect
 import typing
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 
+from towers.ground.progress import count_of
 from towers.scripts.options.setting import Setting, groups_of, settings_of, shown
 from towers.scripts.shown import show
 from towers.scripts.wrong_input import EXIT_CODE, fail, nearest
@@ -94,15 +95,26 @@ def read_options(kind: type[Options], given: Mapping[str, Any]) -> Options:
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors are one line, and whose help leaves out what is rarely needed."""
+    """A parser whose errors are one line, and whose help leaves out what is rarely needed.
+
+    Attributes:
+        advice: `advice(option, known, arguments)` says what to write instead of an unknown option,
+            None if that is not known.
+    """
+
+    advice: Callable[[str, Collection[str], Sequence[str]], str | None] | None = None
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Returns the options and what is left, without unknown options: these are errors."""
         options, left = super().parse_known_args(args, namespace)
         unknown = next((text.partition("=")[0] for text in left if text.startswith("-")), None)
+        if left and unknown is None:
+            self.error(f"{left[0]!r} is a word too many for `{self.usage}`")
         if unknown is not None:
-            known = [name.lstrip("-") for action in self._actions for name in action.option_strings]
-            self.error(f"there is no option {unknown}.{nearest(unknown.lstrip('-'), known)}")
+            name = unknown.lstrip("-")
+            known = {name.lstrip("-") for action in self._actions for name in action.option_strings}
+            advice = self.advice and self.advice(name, known, args or ())
+            self.error(f"there is no option {unknown}.{advice or nearest(name, known)}")
         return options, left
 
     def error(self, message: str) -> NoReturn:
@@ -120,12 +132,21 @@ class Parser(argparse.ArgumentParser):
             for action in hidden:
                 action.help = argparse.SUPPRESS
             if hidden:
-                self.epilog = f"{len(hidden)} more with --help-all\n\n{examples}"
+                self.epilog = (
+                    f"{count_of(len(hidden), 'more option')} with --help-all\n\n{examples}"
+                )
             return super().format_help()
         finally:
             self.epilog = examples
             for action, text in zip(hidden, helps, strict=True):
                 action.help = text
+
+    def short_usage(self) -> str:
+        """Returns the usage without the options, which the help lists anyway."""
+        formatter = self.formatter_class(prog=f"{self.prog} [options]")
+        arguments = [action for action in self._actions if not action.option_strings]
+        formatter.add_usage(None, arguments, [], "")
+        return formatter.format_help().strip()
 
     def add_help_all(self) -> None:
         """Adds `--help-all` if the help leaves something out."""

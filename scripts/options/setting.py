@@ -240,8 +240,11 @@ def is_of(kind: Any, value: Any) -> bool:
 def parse(kind: Any, text: str) -> Any:
     """Returns the value of a text; raises ValueError if it is of another type."""
     if typing.get_origin(kind) is tuple:
-        element = element_of(kind)
-        return tuple(parse(element, part.strip()) for part in text.split(",") if part.strip())
+        element, inner = element_of(kind), text.strip()
+        if inner[:1] + inner[-1:] in ("[]", "()"):  # As in run.toml.
+            inner = inner[1:-1]
+        parts = (part.strip().strip("\"'") for part in inner.split(","))
+        return tuple(parse(element, part) for part in parts if part)
     if typing.get_origin(kind) is Literal or kind is bool:
         words = {"true": True, "1": True, "false": False, "0": False}
         values = words if kind is bool else {name: name for name in typing.get_args(kind)}

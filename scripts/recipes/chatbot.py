@@ -54,7 +54,7 @@ class Fields(common.TextFields):
         simplify: whether traditional Chinese characters become simplified ones.
         pairing: alternate (turns 1-2, 3-4, ...) or sliding (1-2, 2-3, ...).
         context: number of earlier turns of the dialogue that belong to a question.
-        held_out: fraction of a corpus's dialogues that is kept for evaluation.
+        held_out: fraction of a corpus's dialogues that is kept for the test.
         vocabulary_size: most frequent words that get an id; without copies also characters.
         min_dialogues: words that are in fewer dialogues of the training part get no id; 0 for 1,
             and for 3 with the embedded dialogues, whose made-up names are there to be copied.
@@ -84,7 +84,7 @@ class Fields(common.TextFields):
         label_smoothing: fraction of each target that is spread over the vocabulary.
         unigram_bias: whether the untrained network predicts each token as often as the training
             answers have it.
-        exam_questions: at most so many held-out questions are asked by `towers evaluate`.
+        exam_questions: at most so many test questions are asked by `towers evaluate`.
     """
 
     batch_tokens: int = 1536

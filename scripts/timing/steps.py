@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 import towers
-from towers.ground.progress import progress
+from towers.ground.progress import count_of, progress, waiting
 from towers.scripts.shown import show
 from towers.scripts.timing.apart import Apart, TimedRun
 from towers.scripts.timing.options import StepTimingOptions, TimingOptions
@@ -50,7 +50,7 @@ def time_steps(
         WrongInputError: the devices or the data cannot be used.
     """
     with contextlib.ExitStack() as stack:
-        with wrong_input():
+        with wrong_input(), waiting(f"building {count_of(len(contenders), 'step')}"):
             runs, num_rows = stack.enter_context(open_contenders(recipe, options, contenders))
         seconds = measure(runs, options.repetitions, options.steps)
     rows = summarise(seconds, num_rows)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import towers
 from towers.ground.durable import write_file
+from towers.ground.progress import waiting
 from towers.scripts.training.claim import find_run
 from towers.scripts.training.config import config_text
 from towers.scripts.training.engine import (
@@ -53,7 +54,8 @@ def open_run(plan: Plan, before: dict[str, Any] | None) -> Iterator[OpenRun]:
         session, record = open_recipe(plan, before, output)
         if before is not None:  # The content of the data is known now.
             before = find_run(plan.directory, record)
-        updates = open_updates(session, options)
+        with waiting("building the step"):
+            updates = open_updates(session, options)
         total_steps = (
             options.steps or session.recipe.fields.epochs * session.data.train.steps_per_epoch
         )

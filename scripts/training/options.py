@@ -26,6 +26,7 @@ Exchange = Literal["packs", "nccl"]  # A test compares them with the library's.
 EXCHANGES: tuple[str, ...] = get_args(Exchange)
 WITHOUT_COPIES = ("auto", "packs")  # Any other needs a copy of the parameters on each tower.
 Overrides = Annotated[tuple[str, ...], "FIELD=VALUE", Flag(name="set", action="append")]
+USUAL_DECODING = ("temperature", "top_p", "beam", "nbest", "mmi")  # Those that helps show.
 # The fields of recipes that have a flag of their own.
 FLAGS = ("batch_size", "epochs", "language", "kind", "encoding", "context")
 
@@ -286,8 +287,8 @@ class EvaluateOptions:
         overrides: a field, such as part=test (default: the run's).
         classes: image runs: also print each class's recall and precision, and which classes were
             taken for which.
-        tune: chatbots: first search --mmi-weight and --length-reward on held-out questions that
-            are not asked afterwards.
+        tune: chatbots: first search --mmi-weight and --length-reward on test questions that are
+            not asked afterwards.
         json: print one JSON object as the last line.
     """
 

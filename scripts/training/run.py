@@ -20,6 +20,11 @@ from towers.scripts.training.run_output import describe_evaluation
 from towers.scripts.wrong_input import wrong_input
 
 SIGNAL_CODES = {"SIGHUP": 129, "SIGINT": 130, "SIGPIPE": 141, "SIGTERM": 143}
+SENTENCES = {
+    "SIGHUP": "stopped, since the terminal was closed (SIGHUP)",
+    "SIGINT": "stopped by Ctrl-C (SIGINT)",
+    "SIGTERM": "stopped by another program (SIGTERM)",
+}
 Interruptible = Callable[[], contextlib.AbstractContextManager[None]]
 
 
@@ -161,7 +166,7 @@ class Training(OpenRun):
         line = describe_evaluation(self.session, self.updates.position.step, metrics)
         del metrics["examples"]
         better = self.files.add_evaluation(metrics)
-        self.output.write(line + (" | best so far" if better else ""))
+        self.output.write_dated(line + (" | best so far" if better else ""))
         if self.session.answer_evaluator is not None:
             samples: list[str] = []
             with interruptible():
@@ -195,8 +200,9 @@ class Training(OpenRun):
             finished = position.step >= self.total_steps
             finished |= early is not None and best.stale >= early
             self.files.metrics.write(END, position.step, {"reason": reason, "finished": finished})
+        self.output.close()
         saved = f", step {position.step} saved in {self.plan.directory.path}" if is_chief else ""
-        self.output.write(f"done: {reason}{saved}")
+        self.output.write(f"{SENTENCES.get(reason, f'done: {reason}')}{saved}")
         if is_chief and best.value is not None:
             self.output.write(f"best {best.metric}: {best.value:.4f} at step {best.step}")
         if reason in SIGNAL_CODES and self.session.processes.count > 1:

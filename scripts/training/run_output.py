@@ -6,6 +6,7 @@ import errno
 import math
 import shutil
 import sys
+import time
 from collections.abc import Mapping
 
 import keras
@@ -44,6 +45,11 @@ class RunOutput:
                 text = f"towers: warning: cannot print ({error.strerror}): the training ends"
                 show(text, file=sys.stderr, colour="yellow")
 
+    def write_dated(self, line: str) -> None:
+        """Prints a line about a step; where nobody looks on, with the time behind it."""
+        at = "" if sys.stdout.isatty() else time.strftime(" | %Y-%m-%d %H:%M:%S")
+        self.write(line + at)
+
     def report(
         self,
         report: towers.StepReport,
@@ -54,7 +60,12 @@ class RunOutput:
         """Prints a report in one line, which fits the terminal."""
         columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
         towers.actions.print_report(
-            report, rates, unit=unit, first_tower=first_tower, columns=columns, write=self.write
+            report,
+            rates,
+            unit=unit,
+            first_tower=first_tower,
+            columns=columns,
+            write=self.write_dated,
         )
 
     def check_reader(self, report: towers.StepReport) -> None:
@@ -63,9 +74,10 @@ class RunOutput:
             raise towers.StopTraining("SIGPIPE")
 
     def close(self) -> None:
-        """Closes the progress bar."""
+        """Closes the progress bar; lines stand below it from then on."""
         if self.bar is not None:
             self.bar.close()
+            self.bar = None
 
 
 def describe_model(model: keras.Model) -> str:

@@ -44,6 +44,30 @@ def test_ctrl_c_leaves_the_job_its_time_to_save():
         assert finish(process, code=130) == "saved\n"
 
 
+@pytest.mark.parametrize("arguments", [["-h"], ["--help"]])
+def test_it_explains_itself(arguments, capsys):
+    assert bootstrap.main(arguments) == 0
+    assert "bootstrap.py train" in capsys.readouterr().out
+
+
+ENDS_LIKE_PIP = "import os, signal; signal.signal(2, lambda *_: exit(1)); os.killpg(0, 2)"
+
+
+def test_ctrl_c_is_no_failed_installation():
+    call = f"sys.exit(bootstrap.call([sys.executable, '-c', {ENDS_LIKE_PIP!r}]))"
+    program = [sys.executable, "-c", f"import sys; from scripts import bootstrap; {call}"]
+    with started(program, cwd=ROOT) as process:
+        finish(process, code=bootstrap.INTERRUPTED)
+
+
+def test_it_ends_with_how_to_enter_the_environment(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(bootstrap, "make_environment", lambda: tmp_path)
+    monkeypatch.setattr(bootstrap, "install", lambda python, extras: None)
+    monkeypatch.chdir(ROOT)
+    assert bootstrap.main(["install"]) == 0
+    assert capsys.readouterr().out.endswith("ready: source .venv/bin/activate\n")
+
+
 @pytest.fixture
 def environment(tmp_path, monkeypatch):
     """A folder in place of the environment, which is made without pip, to be quick."""

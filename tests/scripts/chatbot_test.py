@@ -352,7 +352,7 @@ def test_a_missing_library_is_an_error_without_traceback(capsys, folder, monkeyp
     monkeypatch.setitem(sys.modules, "sentencepiece", None)
     command = ["prepare", "chatbot", "--language", "en", "--set", "tokenizer=subwords"]
     assert main([*command, "--set", "vocabulary_size=777"]) == 2
-    assert "pip install 'towers[subwords]'" in capsys.readouterr().err
+    assert "pip install -e '.[subwords]'" in capsys.readouterr().err
 
 
 @pytest.mark.slow

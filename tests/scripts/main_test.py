@@ -94,6 +94,26 @@ def test_the_version_is_a_name_of_the_package_and_the_package_a_program():
     assert run_python("-m", "towers", "shapes", code=2).startswith("towers: ")
 
 
+@pytest.mark.parametrize(
+    ("line", "usage"), [([], "[-h]"), (["train"], "train"), (["compare"], "runs")]
+)
+def test_help_is_a_command_too(line, usage, capsys):
+    with pytest.raises(SystemExit) as leaving:
+        main(["help", *line])
+    assert leaving.value.code == 0
+    assert capsys.readouterr().out.startswith(f"usage: towers {usage} ")
+
+
+def test_keras_takes_tensorflow_whatever_the_environment_says():
+    program = "import towers, os; print(os.environ['KERAS_BACKEND'])"
+    environment = {**os.environ, "KERAS_BACKEND": "torch"}
+    result = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, env=environment, capture_output=True, text=True
+    )
+    assert result.stdout == "tensorflow\n"
+    assert "KERAS_BACKEND=torch is not used: towers works with TensorFlow alone" in result.stderr
+
+
 def test_a_config_file_is_dumped_without_tensorflow():
     program = (
         "import sys; from towers.scripts.main import main; "

@@ -21,5 +21,10 @@ def import_extra(module: str, extra: str, why: str) -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         raise ValueError(
-            f"{why}, which needs {module}. Install it with: pip install 'towers[{extra}]'"
+            f"{why}, which needs {module}. Install it in your clone with: {installs(extra)}"
         ) from error
+
+
+def installs(extra: str) -> str:
+    """Returns the command that installs an extra from a clone: there is no release elsewhere."""
+    return f"pip install -e '.[{extra}]'"

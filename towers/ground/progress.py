@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-import tqdm
+if TYPE_CHECKING:
+    import tqdm
 
 DELAY_SECONDS = 2
 _SECONDS_BETWEEN_LINES = 30.0
@@ -22,6 +24,8 @@ def progress(total: int | None, what: str, unit: str) -> tqdm.tqdm:
         what: is done.
         unit: of what is counted; bytes (`B`) are shown in thousands and millions.
     """
+    import tqdm  # It takes a while, and no help needs it.
+
     hidden = (total is not None and total < 2) or not sys.stderr.isatty()
     return tqdm.tqdm(
         desc=what, total=total, unit=unit, disable=hidden, delay=DELAY_SECONDS, leave=False,
@@ -35,6 +39,19 @@ def counted(items: Sequence[Item], what: str, unit: str = "batch") -> Iterator[I
         for item in items:
             yield item
             bar.update()
+
+
+@contextlib.contextmanager
+def waiting(what: str) -> Iterator[None]:
+    """Shows on a terminal what takes seconds and cannot be counted, until it is done."""
+    is_shown = sys.stderr.isatty()
+    if is_shown:
+        print(f"{what} ...", end="", file=sys.stderr, flush=True)
+    try:
+        yield
+    finally:
+        if is_shown:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)  # ECMA-48, EL.
 
 
 class Progress:
@@ -73,6 +90,15 @@ class Progress:
             self._write(describe(self._what, self._done, self._total, seconds, self._before))
 
 
+def count_of(number: int, noun: str) -> str:
+    """Returns a number with its noun.
+
+    >>> count_of(1, "step"), count_of(1200, "step")
+    ('1 step', '1,200 steps')
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def describe(what: str, done: int, total: int, seconds: float, before: int = 0) -> str:
     """Returns a line about work that has taken some seconds so far.
 
@@ -88,7 +114,7 @@ def describe(what: str, done: int, total: int, seconds: float, before: int = 0) 
     done = min(done, total)
     left = seconds * (total - done) / max(1, done - before)
     minutes = round(left / 60)
-    time_left = f"{minutes:,} minute{'' if minutes == 1 else 's'}" if minutes else "a minute"
+    time_left = count_of(minutes, "minute") if minutes else "a minute"
     about = "about" if minutes else "less than"
     return (
         f"{what}: {done / 1e6:,.0f} of {total / 1e6:,.0f} MB ({100 * done // total} %), "

@@ -6,6 +6,8 @@ import importlib
 import os
 import sys
 
+from towers.ground.progress import waiting
+
 
 def import_tensorflow_quietly() -> None:
     """Imports TensorFlow without the notices that its C++ code writes to file descriptor 2."""
@@ -16,10 +18,11 @@ def import_tensorflow_quietly() -> None:
         return
     sys.stderr.flush()
     stderr = os.dup(2)
-    try:
-        with open(os.devnull, "wb") as nowhere:
-            os.dup2(nowhere.fileno(), 2)
-        importlib.import_module("tensorflow")
-    finally:
-        os.dup2(stderr, 2)
-        os.close(stderr)
+    with waiting("loading TensorFlow"):
+        try:
+            with open(os.devnull, "wb") as nowhere:
+                os.dup2(nowhere.fileno(), 2)
+            importlib.import_module("tensorflow")
+        finally:
+            os.dup2(stderr, 2)
+            os.close(stderr)

@@ -31,9 +31,9 @@ def print_report(
         unit: what the tower function's weight counts.
         first_tower: the number of this process's first tower among the towers of all processes;
             None for one process.
-        columns: a longer line is shortened: the norm, the rates and the metrics leave, in this
-            order, then the towers' losses lose digits and names, become a range, and leave at
-            last. None for the whole line.
+        columns: a longer line is shortened: the norm leaves, the towers' losses lose names and
+            digits and become a range, the rates and the metrics leave, and the range at last. None
+            for the whole line.
         write: writes the line, a string.
     """
     write(format_report(report, rates, unit, first_tower, columns))
@@ -57,11 +57,14 @@ def format_report(
     # Metrics stay the longest, the first of them longer than the last.
     leaving = [*range(metrics, len(parts)), *reversed(range(metrics))]
     each = list(format_tower_losses(losses))
+    # The norm leaves, the towers' losses become shorter, then the other parts leave.
+    short = each[-2 if len(losses) > 2 else min(1, len(each) - 1)]
+    shapes = [(each[0], 0), *((one, 1) for one in each if len(one) >= len(short))]
+    shapes += [(short, gone) for gone in range(2, len(parts))]
     lines = [
-        " | ".join([begin + each[0], *(parts[i] for i in sorted(leaving[gone:]))])
-        for gone in range(len(parts) + 1)
+        " | ".join([begin + one, *(parts[i] for i in sorted(leaving[gone:]))])
+        for one, gone in [*shapes, *((one, len(parts)) for one in each)]
     ]
-    lines += [begin + shorter for shorter in each[1:]]
     return next((one for one in lines if columns is None or len(one) <= columns), begin[:columns])
 
 
@@ -86,6 +89,7 @@ def format_tower_losses(losses: Sequence[tuple[int, float]]) -> Iterator[str]:
         yield " (" + " ".join(f"t{tower} {format_loss(loss, 4)}" for tower, loss in losses) + ")"
         for digits in (4, 3, 2):
             yield " (" + " ".join(format_loss(loss, digits) for _, loss in losses) + ")"
+    if len(losses) > 2:
         ends = [end(losses, key=lambda pair: pair[1]) for end in (min, max)]
         yield " (" + " - ".join(f"t{tower} {format_loss(loss, 4)}" for tower, loss in ends) + ")"
     yield ""

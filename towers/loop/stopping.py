@@ -44,7 +44,7 @@ def stop_after(minutes: float) -> Action:
 
     def check(report: StepReport) -> None:
         if time.monotonic() >= last:
-            raise StopTraining(f"{minutes:g} minutes are over")
+            raise StopTraining(f"{minutes:g} minute{' is' if minutes == 1 else 's are'} over")
 
     return check
 

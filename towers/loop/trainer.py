@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from towers.batches.feed import StopTraining
 from towers.batches.shards import Batches
+from towers.ground.progress import count_of
 from towers.loop.actions import restore_unreported, unreported
 from towers.loop.updates import Action, Position, Step, StepReport, Updates, updates_of
 from towers.processes.agreement import check_variables
@@ -165,9 +166,9 @@ class Trainer:
     def _reached(self, epochs: int | None, steps: int | None) -> str:
         """Returns why the training is done, or an empty string if it is not."""
         if steps is not None and self.position.step >= steps:
-            return f"{self.position.step} steps done"
+            return f"{count_of(self.position.step, 'step')} done"
         if epochs is not None and self.position.epoch >= epochs:
-            return f"{self.position.epoch} epochs done"
+            return f"{count_of(self.position.epoch, 'epoch')} done"
         return ""
 
     def _act(self, report: StepReport) -> None:

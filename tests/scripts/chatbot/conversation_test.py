@@ -5,7 +5,14 @@ import functools
 import pytest
 
 from tests.scripts.chatbot.chatbots import open_chatbot
-from towers.scripts.chatbot.conversation import FORGOT, HINT, NOTHING_SAID, Conversation
+from towers.scripts.chatbot.conversation import (
+    FORGOT,
+    HINT,
+    NOTHING_SAID,
+    Conversation,
+    history_file,
+    line_editing,
+)
 from towers.scripts.chatbot.opening import open_answerer
 from towers.scripts.training.options import DecodingOptions
 
@@ -93,6 +100,16 @@ def test_the_introduction_names_the_run_and_its_data(opened, make_answerer):
         "chatbot, step 0 of nowhere",
         "It was trained on 1,234 pairs of rain.tsv.",
     ]
+
+
+def test_typed_messages_are_kept_outside_of_the_run(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    file = history_file()
+    for _ in range(2):
+        with line_editing(file):
+            pass
+        assert f"kept in {file}" in capsys.readouterr().out
+    assert file == tmp_path / "towers" / "chat_history" and file.exists()
 
 
 def test_impossible_options_are_refused(opened, make_answerer):

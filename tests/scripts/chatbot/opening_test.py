@@ -75,7 +75,7 @@ def test_a_second_run_chooses_among_several(options, number):
 def test_a_search_refuses_too_few_questions_and_evaluates_with_what_it_found(runs, capsys):
     options = [str(runs("forward")), "--beam", "3", "--mmi", str(runs("answers")), "--tune"]
     assert main(["evaluate", *options]) == 2
-    assert "--tune needs 50 held-out questions besides" in capsys.readouterr().err
+    assert "--tune needs 50 test questions besides" in capsys.readouterr().err
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tuning, "FEWEST", 4)
         found, output = evaluate(*options, "--set", "exam_questions=5")

@@ -222,7 +222,7 @@ def test_ctrl_c_saves_and_the_same_command_goes_on(pair, tmp_path):
     stopped = CheckpointFolder(tmp_path / "run" / "checkpoints").latest().step
     assert 12 <= stopped < NUM_STEPS
     log = (tmp_path / "worker.0.log").read_text()
-    assert f"done: SIGINT, step {stopped} saved" in log
+    assert f"stopped by Ctrl-C (SIGINT), step {stopped} saved" in log
     train(tmp_path, "--processes", "2")
     assert f"continues at step {stopped}" in (tmp_path / "worker.0.log").read_text()
     assert_same_run(tmp_path / "run", pair / "run", 2)
@@ -439,7 +439,7 @@ def test_two_commands_as_on_two_machines_train_as_one_and_go_on(alone, tmp_path)
         for index, process in enumerate(processes):
             assert "all 1 workers stopped" in finish(process, code=143)
             log = (folders[index] / f"worker.{index}.log").read_text()
-            assert "done: SIGTERM" in log and "test  | step" not in log.split("train | step 12 ")[1]
+            assert "(SIGTERM)" in log and "test  | step" not in log.split("train | step 12 ")[1]
             assert log.splitlines()[-1].startswith("continue with the commands")
     with both() as processes:
         for process in processes:

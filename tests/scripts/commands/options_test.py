@@ -13,6 +13,8 @@ from towers.scripts.options.setting import settings_of
 from towers.scripts.training.catalogue import chosen_recipe
 from towers.scripts.training.options import DeviceOptions, TrainOptions
 
+SCREEN = 42  # Lines.
+
 
 def names_of(kind):
     """Returns the names of an options dataclass, those of its groups included."""
@@ -114,10 +116,17 @@ def test_the_help_of_a_training_shows_what_is_usual(capsys):
     usual, every = (help_of("train", flag, capsys) for flag in ("--help", "--help-all"))
     assert len(flags_of(usual)) <= 15
     left = len(flags_of(every)) - len(flags_of(usual))
-    assert left > 20 and f"\n{left} more with --help-all\n" in usual and "more with" not in every
+    assert left > 20 and f"\n{left} more options with --help-all\n" in usual
+    assert "more options" not in every and "(t1 0.04 - t2 0.13)" in " ".join(usual.split())
     assert {f"--{name.replace('_', '-')}" for name in USUAL - {"recipe", "overrides"}} <= {
         *flags_of(usual)
     }
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_help_fits_one_screen(command, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert len(help_of(command, "--help", capsys).splitlines()) <= SCREEN
 
 
 @pytest.mark.parametrize("command", ["chat", "serve", "evaluate", "generate"])

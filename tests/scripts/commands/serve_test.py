@@ -154,7 +154,7 @@ def test_what_cannot_be_served_is_wrong_input(run_dir, tmp_path, capsys, monkeyp
         assert words in capsys.readouterr().err
     monkeypatch.setitem(sys.modules, "fastapi", None)
     assert main(["serve", str(run_dir)]) == 2
-    assert "pip install 'towers[serve]'" in capsys.readouterr().err
+    assert "pip install -e '.[serve]'" in capsys.readouterr().err
 
 
 def test_the_token_is_that_of_the_file_or_of_the_environment(tmp_path, monkeypatch):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import sys
 
@@ -93,7 +94,10 @@ def test_quiet_still_says_what_is_wrong(run, capsys):
 @pytest.mark.slow
 def test_a_run_of_minutes_stops_and_goes_on(run, capsys):
     assert train(run, "--steps", "400", "--max-minutes", "1e-6") == 0
-    assert "done: 1e-06 minutes are over, step 7 saved" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "done: 1e-06 minutes are over, step 7 saved" in printed
+    when = r" \| \d{4}-\d\d-\d\d \d\d:\d\d:\d\d$"  # Nobody looks on.
+    assert re.search(r"^train \| step 7 .*" + when, printed, re.MULTILINE)
     assert read_metrics(run / "metrics.jsonl")[-1]["finished"] is False
     assert CheckpointFolder(run / "checkpoints").latest().step == 7
 

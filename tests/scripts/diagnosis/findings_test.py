@@ -29,7 +29,7 @@ def test_gpus_that_tensorflow_does_not_find_are_noticed(tmp_path):
     assert states(findings.find_driver(driver, 2)) == [OK]
     first, second = findings.find_driver(driver, 0)
     assert first.found == "NVIDIA UNIX x86_64 Kernel Module  550.54"
-    assert second.state == WRONG and "towers[gpu]" in second.remedy
+    assert second.state == WRONG and "[gpu]" in second.remedy
 
 
 def test_a_processor_and_its_kernels_are_told(tmp_path, monkeypatch):

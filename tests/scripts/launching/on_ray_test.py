@@ -118,7 +118,7 @@ def test_after_a_fault_the_training_goes_on_to_the_same_bits(case, private):
 def test_without_ray_its_absence_is_told(monkeypatch, capfd):
     monkeypatch.setitem(sys.modules, "ray", None)
     assert main(["launch", "--ray", "auto", "--", "train", "shapes"]) == 2
-    assert "pip install 'towers[ray]'" in capfd.readouterr().err
+    assert "pip install -e '.[ray]'" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(

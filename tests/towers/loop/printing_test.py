@@ -34,7 +34,7 @@ def test_a_report_is_printed(capsys):
 
 
 @pytest.mark.parametrize("num_towers", range(1, 9))
-def test_a_line_fits_and_the_towers_losses_leave_last(num_towers):
+def test_a_line_fits_and_says_how_each_tower_does_and_the_first_metric(num_towers):
     begin = "train | step 120000 | loss 3.2104"
     whole = " (" + " ".join(f"t{i} {3 + i}" for i in range(num_towers)) + ")"
     for columns in range(40, 121):
@@ -43,10 +43,10 @@ def test_a_line_fits_and_the_towers_losses_leave_last(num_towers):
         losses = line.removeprefix(begin).partition(" | ")[0]
         if num_towers == 1:
             assert losses == ""
-        elif losses != whole:  # Something else is there only if they are.
-            assert not others and len(begin + whole) > columns
+        elif losses != whole:  # The norm leaves before they become shorter.
+            assert "norm 1.8" not in others
         if columns >= 80:
-            assert losses.count(" ") == (0 if num_towers == 1 else 2 * num_towers)
+            assert others[0] == "accuracy 0.2500" and (losses or num_towers == 1)
 
 
 def shortened(columns, num_towers):
@@ -76,13 +76,17 @@ def test_eight_towers_losses_fit_a_terminal():
     report = dataclasses.replace(report, results=report.results._replace(towers=towers))
     rates = Rates(20, 2.0, [0.0] * 8, [5.0] * 8)
     begin = "train | step 120000 | loss 3.2104"
-    shown = {n: printing.format_report(report, rates, columns=n) for n in (200, 82, 77, 72, 60, 40)}
+    shown = {
+        n: printing.format_report(report, rates, columns=n) for n in (200, 131, 121, 80, 60, 40)
+    }
     assert shown == {
         200: f"{begin} (t0 3.192 t1 3.23 t2 12.5 t3 0.1235 t4 0.001 t5 3.4 t6 3.5 t7 123.4) "
         "| accuracy 0.2500 | norm 1.8 | 10.0 steps/s | 20 examples/s",
-        82: f"{begin} (3.192 3.23 12.5 0.1235 0.001 3.4 3.5 123.4)",
-        77: f"{begin} (3.19 3.23 12.5 0.123 0.001 3.4 3.5 123)",
-        72: f"{begin} (3.2 3.2 12 0.12 0.001 3.4 3.5 123)",
+        131: f"{begin} (3.192 3.23 12.5 0.1235 0.001 3.4 3.5 123.4) "
+        "| accuracy 0.2500 | 10.0 steps/s | 20 examples/s",
+        121: f"{begin} (3.2 3.2 12 0.12 0.001 3.4 3.5 123) "
+        "| accuracy 0.2500 | 10.0 steps/s | 20 examples/s",
+        80: f"{begin} (t4 0.001 - t7 123.4) | accuracy 0.2500",
         60: f"{begin} (t4 0.001 - t7 123.4)",
         40: begin,
     }

@@ -1,0 +1,89 @@
+"""What other programs call commands and options that have another name here, or another way."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from towers.scripts.options.setting import settings_of
+from towers.scripts.training.catalogue import find_recipe, recipe_names
+from towers.scripts.wrong_input import nearest
+
+FIELDS = {
+    "lr": "learning_rate", "learning-rate": "learning_rate", "optim": "optimizer",
+    "weight-decay": "optimizer_weight_decay", "wd": "optimizer_weight_decay",
+    "dropout": "dropout_rate", "model": "network", "arch": "network", "clip": "clip_norm",
+    "grad-clip": "clip_norm", "max-grad-norm": "clip_norm", "warmup": "warmup_steps",
+    "lr-schedule": "schedule", "scheduler": "schedule", "hidden": "hidden_size",
+    "layers": "num_layers", "vocab-size": "vocabulary_size", "val-split": "validation_share",
+}  # fmt: skip
+CONTINUES = "The same `towers train` command continues its run, without a flag."
+MACHINES = "Use --ray, --cluster or, where a scheduler starts the processes, `towers train`."
+# By the option, those that do it here; a command gets the first that it has, or a sentence.
+OPTIONS = {
+    **dict.fromkeys(("resume", "continue", "resume-from", "load"), (CONTINUES,)),
+    **dict.fromkeys(("nnodes", "node-rank", "coordinator", "master-addr"), (MACHINES,)),
+    **dict.fromkeys(("num-gpus", "n-gpus", "ngpus", "nproc", "num-towers"), ("towers",)),
+    **dict.fromkeys(("gpu", "device", "devices", "gpu-ids"), ("gpus",)),
+    **dict.fromkeys(("output-dir", "save-dir", "logdir", "log-dir", "out"), ("run-dir", "output")),
+    **dict.fromkeys(("dataset", "train-data", "input", "corpus", "files"), ("data",)),
+    **dict.fromkeys(("fp16", "amp", "mixed-precision", "bf16", "half"), ("precision",)),
+    **dict.fromkeys(("max-steps", "iterations", "num-steps", "iters"), ("steps",)),
+    **dict.fromkeys(("max-epochs", "num-epochs", "epoch"), ("epochs",)),
+    **dict.fromkeys(("batch", "bs", "global-batch-size"), ("batch-size",)),
+    **dict.fromkeys(("patience",), ("early-stopping",)),
+    **dict.fromkeys(("force", "overwrite-output-dir"), ("overwrite",)),
+    **dict.fromkeys(("pretrained", "weights", "from-checkpoint", "finetune"), ("init-from",)),
+    **dict.fromkeys(("gradient-accumulation-steps", "accum"), ("accumulate",)),
+    **dict.fromkeys(("jit", "compile", "jit-compile"), ("xla",)),
+    **dict.fromkeys(("api-key", "token", "password"), ("token-file",)),
+    **dict.fromkeys(("debug", "log-level"), ("verbose",)),
+    **dict.fromkeys(("num-beams", "beam-size", "beams"), ("beam",)),
+    **dict.fromkeys(("max-tokens", "max-new-tokens"), ("max-length", "length")),
+    **dict.fromkeys(("question", "message"), ("ask",)),
+}  # fmt: skip
+
+
+def command_line(arguments: Sequence[str]) -> Sequence[str]:
+    """Returns a command line as `towers` has it.
+
+    >>> command_line(["help", "train"]), command_line(["compare", "runs/a", "runs/b"])
+    (['train', '--help'], ['runs', 'compare', 'runs/a', 'runs/b'])
+    """
+    first, *others = arguments or [""]
+    if first == "help":
+        return [*command_line(others[:1]), "--help"]
+    return ["runs", "compare", *others] if first == "compare" else arguments
+
+
+def command_for(word: str, commands: Collection[str]) -> str:
+    """Returns a sentence about the command that a word may stand for."""
+    is_recipe = word in recipe_names()
+    return f" Write `towers train {word}`." if is_recipe else nearest(word, commands)
+
+
+def advice(option: str, known: Collection[str], arguments: Sequence[str]) -> str | None:
+    """Returns what does what an unknown option asks for, None if nothing is known to.
+
+    Args:
+        option: without the dashes before it.
+        known: the options of the command, in the same way.
+        arguments: of the command; a recipe among them tells which fields there are.
+    """
+    name = option.replace("_", "-")
+    if name in known:
+        return f" Write --{name}."
+    fields = fields_of(arguments) if "set" in known else set()
+    for field in (name.replace("-", "_"), FIELDS.get(name, "")):
+        if field in fields:
+            return f" Write --set {field}=VALUE."
+    for other in OPTIONS.get(name, ()):
+        if other in known or other.endswith("."):
+            return f" {other}" if other.endswith(".") else f" Write --{other}."
+    return None
+
+
+def fields_of(arguments: Sequence[str]) -> set[str]:
+    """Returns the fields of the recipes among some arguments, or else those of all recipes."""
+    names = recipe_names()
+    chosen = [name for name in arguments if name in names] or names
+    return {field for name in chosen for field in settings_of(type(find_recipe(name).fields))}
