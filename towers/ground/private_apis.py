@@ -305,6 +305,20 @@ def recording_again(tape: Any) -> Iterator[bool]:
         tapes.pop_tape(tape._tape)
 
 
+def push_of_tapes() -> tuple[Any, str]:
+    """Returns the class and the name of what a `tf.GradientTape` calls when it begins to record."""
+    from tensorflow.python.eager.backprop import GradientTape
+
+    return GradientTape, "_push_tape"
+
+
+def op_of_sums() -> tuple[Any, str]:
+    """Returns the module and the name of the op by which tapes add gradients."""
+    from tensorflow.python.ops import gen_math_ops
+
+    return gen_math_ops, "add_n"
+
+
 def random_ops() -> list[tuple[Any, str]]:
     """Returns the ops that draw, each as a module and a name, whatever draws through them."""
     from tensorflow.python.ops import gen_random_ops as stateful

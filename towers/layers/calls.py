@@ -32,6 +32,7 @@ from towers.ground.private_apis import (
 from towers.layers.asking import CUT, INSIDE, WHOLE, Answer, ask, needs_trace, not_cut
 from towers.layers.gradient import Towers
 from towers.layers.part import Call, Outcome, attributes_of, settings_of
+from towers.layers.reads import tapes_counted
 from towers.layers.rows import Cut, even_cut, parts_of
 from towers.layers.scope import CallScope
 from towers.layers.sources import CONCATENATE, is_differentiable
@@ -119,6 +120,7 @@ class LayerCalls:
             CALL_LAYER.through(self.call),
             CALL_FUNCTION.through(self.call_function),
             self._values.scope(),
+            tapes_counted(),
         ):
             yield
 
