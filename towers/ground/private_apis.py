@@ -289,6 +289,11 @@ def twin_of(function: Any) -> Any:
     return twin
 
 
+def is_compiled(function: Any) -> bool:
+    """Returns whether XLA compiles a `tf.function`."""
+    return bool(function._jit_compile)
+
+
 @contextlib.contextmanager
 def recording_again(tape: Any) -> Iterator[bool]:
     """The scope in which a persistent tape goes on recording; it yields whether it has to."""

@@ -25,6 +25,7 @@ from towers.ground.private_apis import (
     could_possibly_record,
     flatten_layers,
     in_stateless_scope,
+    is_compiled,
     set_keras_mask,
     stored_value,
     twin_of,
@@ -109,7 +110,7 @@ class LayerCalls:
         self._layers: dict[Any, Any] = {}  # They live as long as their ids are used.
         self._twins: dict[int, tuple[Any, Any]] = {}
         self._compiled: dict[Any, Any] = {}
-        self._is_first_call = False
+        self._is_first_call = self._leaves_xla = False
         self._used: set[Any] = set()  # The trainable variables of first calls.
         self._values = ValuesOnTowers(self._call_values, self.devices)
 
@@ -131,6 +132,8 @@ class LayerCalls:
             return original(function, *args, **kwargs)
         if self._is_first_call:
             return function.python_function(*args, **kwargs)
+        if id(function) not in self._twins:
+            self._leaves_xla |= is_compiled(function)
         if id(function) not in self._twins and tf.executing_eagerly():
             self._is_first_call = True
             try:
@@ -200,6 +203,8 @@ class LayerCalls:
             isinstance(o, keras.layers.Embedding) for o in inner
         ):
             parts.append(TABLES)
+        if self._leaves_xla:
+            parts.append("jit_compile is off")
         return "; ".join(parts)
 
     def call(self, original: Any, layer: Any, /, *args: Any, **kwargs: Any) -> Any:
