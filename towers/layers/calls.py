@@ -195,17 +195,19 @@ class LayerCalls:
             parts.append(f"{only}{share:.0%} of the weights that the step reads are theirs")
         if whole:
             parts.append(f"{self.devices[0]} alone runs {listed(whole)}")
-        if any(
-            isinstance(o, keras.layers.BatchNormalization) and not o.synchronized for o in inner
-        ):
-            parts.append(NORMS)
-        if self.repeated_rows == "sum" and any(
-            isinstance(o, keras.layers.Embedding) for o in inner
-        ):
-            parts.append(TABLES)
-        if self._leaves_xla:
-            parts.append("jit_compile is off")
+        parts += self._exceptions(inner)
         return "; ".join(parts)
+
+    def _exceptions(self, cut: Sequence[Any]) -> Iterator[str]:
+        """Yields what is otherwise than on one device where such layers are cut."""
+        norms = [one for one in cut if isinstance(one, keras.layers.BatchNormalization)]
+        if not all(one.synchronized for one in norms):
+            yield NORMS
+        has_table = any(isinstance(one, keras.layers.Embedding) for one in cut)
+        if self.repeated_rows == "sum" and has_table:
+            yield TABLES
+        if self._leaves_xla:
+            yield "jit_compile is off"
 
     def call(self, original: Any, layer: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Returns what a layer returns, its rows on towers if it treats them apart."""

@@ -43,7 +43,7 @@ class Source(NamedTuple):
 
     outer: tf.Tensor
     way: Way
-    inner: Sequence[tf.Tensor | None]
+    inner: Sequence[Any]
 
 
 def sources_of_rows(
