@@ -8,6 +8,18 @@ import pytest
 from tests.kinds import KINDS, comparison
 from tests.paths import ROOT
 
+# What Keras, its libraries and towers say of a few of the programs.
+pytestmark = [
+    pytest.mark.filterwarnings(f"ignore:{said}")
+    for said in (
+        "__array__ implementation:DeprecationWarning",
+        "(currentThread|getName).. is deprecated:DeprecationWarning",
+        "Gradients do not exist for variables ..(pooled_dense|b)/kernel",
+        "`build..` was called on layer 'retrieves'",
+        "The loss does not depend on b/kernel",
+        "Skipping variable loading for optimizer",
+    )
+]
 # The most telling ones; all others are slow, as are one and three towers.
 DEFAULT = (
     "several_inputs_and_outputs", "vae", "wgan_gp", "sim_clr", "distillation_by_compute_loss",

@@ -289,6 +289,11 @@ def twin_of(function: Any) -> Any:
     return twin
 
 
+def is_compiled(function: Any) -> bool:
+    """Returns whether XLA compiles a `tf.function`."""
+    return bool(function._jit_compile)
+
+
 @contextlib.contextmanager
 def recording_again(tape: Any) -> Iterator[bool]:
     """The scope in which a persistent tape goes on recording; it yields whether it has to."""
@@ -303,6 +308,20 @@ def recording_again(tape: Any) -> Iterator[bool]:
         yield True
     finally:
         tapes.pop_tape(tape._tape)
+
+
+def push_of_tapes() -> tuple[Any, str]:
+    """Returns the class and the name of what a `tf.GradientTape` calls when it begins to record."""
+    from tensorflow.python.eager.backprop import GradientTape
+
+    return GradientTape, "_push_tape"
+
+
+def op_of_sums() -> tuple[Any, str]:
+    """Returns the module and the name of the op by which tapes add gradients."""
+    from tensorflow.python.ops import gen_math_ops
+
+    return gen_math_ops, "add_n"
 
 
 def random_ops() -> list[tuple[Any, str]]:

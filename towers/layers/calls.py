@@ -25,6 +25,7 @@ from towers.ground.private_apis import (
     could_possibly_record,
     flatten_layers,
     in_stateless_scope,
+    is_compiled,
     set_keras_mask,
     stored_value,
     twin_of,
@@ -32,6 +33,7 @@ from towers.ground.private_apis import (
 from towers.layers.asking import CUT, INSIDE, WHOLE, Answer, ask, needs_trace, not_cut
 from towers.layers.gradient import Towers
 from towers.layers.part import Call, Outcome, attributes_of, settings_of
+from towers.layers.reads import tapes_counted
 from towers.layers.rows import Cut, even_cut, parts_of
 from towers.layers.scope import CallScope
 from towers.layers.sources import CONCATENATE, is_differentiable
@@ -108,7 +110,7 @@ class LayerCalls:
         self._layers: dict[Any, Any] = {}  # They live as long as their ids are used.
         self._twins: dict[int, tuple[Any, Any]] = {}
         self._compiled: dict[Any, Any] = {}
-        self._is_first_call = False
+        self._is_first_call = self._leaves_xla = False
         self._used: set[Any] = set()  # The trainable variables of first calls.
         self._values = ValuesOnTowers(self._call_values, self.devices)
 
@@ -119,6 +121,7 @@ class LayerCalls:
             CALL_LAYER.through(self.call),
             CALL_FUNCTION.through(self.call_function),
             self._values.scope(),
+            tapes_counted(),
         ):
             yield
 
@@ -129,6 +132,8 @@ class LayerCalls:
             return original(function, *args, **kwargs)
         if self._is_first_call:
             return function.python_function(*args, **kwargs)
+        if id(function) not in self._twins:
+            self._leaves_xla |= is_compiled(function)
         if id(function) not in self._twins and tf.executing_eagerly():
             self._is_first_call = True
             try:
@@ -190,15 +195,19 @@ class LayerCalls:
             parts.append(f"{only}{share:.0%} of the weights that the step reads are theirs")
         if whole:
             parts.append(f"{self.devices[0]} alone runs {listed(whole)}")
-        if any(
-            isinstance(o, keras.layers.BatchNormalization) and not o.synchronized for o in inner
-        ):
-            parts.append(NORMS)
-        if self.repeated_rows == "sum" and any(
-            isinstance(o, keras.layers.Embedding) for o in inner
-        ):
-            parts.append(TABLES)
+        parts += self._exceptions(inner)
         return "; ".join(parts)
+
+    def _exceptions(self, cut: Sequence[Any]) -> Iterator[str]:
+        """Yields what is otherwise than on one device where such layers are cut."""
+        norms = [one for one in cut if isinstance(one, keras.layers.BatchNormalization)]
+        if not all(one.synchronized for one in norms):
+            yield NORMS
+        has_table = any(isinstance(one, keras.layers.Embedding) for one in cut)
+        if self.repeated_rows == "sum" and has_table:
+            yield TABLES
+        if self._leaves_xla:
+            yield "jit_compile is off"
 
     def call(self, original: Any, layer: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Returns what a layer returns, its rows on towers if it treats them apart."""

@@ -11,27 +11,29 @@ import tensorflow as tf
 
 from towers.ground.host import HOST
 from towers.ground.private_apis import could_possibly_record, record_operation, recording_again
-from towers.layers.reads import reads_of
+from towers.layers.reads import PUSH_TAPE, reads_of, sum_on
 from towers.layers.rows import Cut, cut_rows, join_rows
 from towers.layers.scope import CallScope, assign_once
 from towers.layers.sources import (
     CONCATENATE,
     FIRST,
     MEAN,
+    OWN,
     SUM,
     TABLE,
     VARIABLE,
     Source,
     Way,
     is_differentiable,
+    sources_of_copies,
     sources_of_rows,
-    sources_of_variables,
+    sources_of_variable,
     sources_read,
     value_of,
 )
 from towers.step.sums import times_or_zero, widen
 from towers.step.synchronized import Rendezvous
-from towers.travel.gradients import Gradient, concat_rows, sum_gradients, sum_repeated_rows
+from towers.travel.gradients import Gradient
 from towers.variables.shared_variables import is_seed
 
 
@@ -52,6 +54,7 @@ class Towers:
         self._scopes = [CallScope(tower) for tower in range(len(cut.devices))]
         self._meeting = Rendezvous(len(cut.devices), home)
         self._sources: list[Source] = []
+        self._reads = reads_of(cut.devices)
 
     def run(
         self,
@@ -72,9 +75,9 @@ class Towers:
         """
         parts = [cut_rows(one, self._cut) for one in rows]
         variables = [one for one in variables if not is_seed(one)]
-        copies = reads_of(self._cut.devices).copies(variables)
+        copies = self._reads.copies(variables)
         results = []
-        with self._meeting as meeting:
+        with self._meeting as meeting, PUSH_TAPE.through(None):
             for tower, scope in enumerate(self._scopes):
                 with meeting.join() as replica, self._on(tower):
                     if replica is not None:
@@ -89,7 +92,8 @@ class Towers:
                         results.append(function(own, scope))
         self._for_function |= meeting.has_met  # A gradient of its ops would not meet.
         self._sources += sources_of_rows(rows, parts)
-        self._sources += sources_of_variables(variables, copies, tables)
+        for variable, each in zip(variables, copies, strict=True):
+            self._sources += self._sources_of(variable, each, is_table=id(variable) in tables)
         self._sources += [Source(one, Way(VARIABLE), [one] * len(results)) for one in others]
         self._sources += sources_read(self._tapes)
         return results
@@ -107,6 +111,19 @@ class Towers:
         with tf.device(HOST):
             assign_once(self._scopes, self._cut.sizes)
         return joined
+
+    def _sources_of(
+        self, variable: keras.Variable, copies: Sequence[tf.Tensor], *, is_table: bool
+    ) -> Iterator[Source]:
+        """Returns what the towers compute from a variable that each reads once."""
+        if not (variable.trainable and is_differentiable(copies[0])):
+            return iter(())
+        watched: Sequence[tf.Tensor] = ()
+        if could_possibly_record() and not (is_table or self._for_function):
+            watched = self._reads.watched(variable, copies, sums_rows=self._sums_rows)
+        if watched:
+            return sources_of_copies(copies, watched)
+        return sources_of_variable(variable, copies, is_table=is_table)
 
     @contextlib.contextmanager
     def _on(self, tower: int) -> Iterator[None]:
@@ -159,25 +176,20 @@ class Towers:
         if way.kind == CONCATENATE:
             values = list(map(tf.convert_to_tensor, values))
             return join_rows(values, self._cut.of(values, way.multiple), self._home)
-        if way.kind in (VARIABLE, TABLE):
+        if way.kind == OWN:
+            return next(value for value in values if value is not None)
+        is_sparse = all(isinstance(value, tf.IndexedSlices) for value in values)
+        if way.kind == TABLE and is_sparse and not self._sums_rows:
             with tf.device(way.device):
-                if all(isinstance(value, tf.IndexedSlices) for value in values):
-                    return self._join_slices(values, way.kind)
-                return sum_gradients([[value] for value in values])[0]
+                total = tf.add_n([value.values for value in values])
+            return tf.IndexedSlices(total, values[0].indices, values[0].dense_shape)
+        if way.kind in (VARIABLE, TABLE):
+            return sum_on(way.device, values, sums_rows=self._sums_rows)
         with tf.device(self._home):
             if way.kind == FIRST:
                 return tf.identity(values[0])
             pairs = zip(map(widen, values), self._factors(way.kind), strict=True)
             return tf.cast(tf.add_n([times_or_zero(*pair) for pair in pairs]), values[0].dtype)
-
-    def _join_slices(self, values: Sequence[tf.IndexedSlices], kind: str) -> tf.IndexedSlices:
-        """Returns the looked up rows of a table's gradient on all towers."""
-        if self._sums_rows:
-            return sum_repeated_rows(concat_rows(values))
-        if kind == VARIABLE:
-            return concat_rows(values)
-        total = tf.add_n([value.values for value in values])
-        return tf.IndexedSlices(total, values[0].indices, values[0].dense_shape)
 
     def _factors(self, kind: str) -> list[tf.Tensor]:
         """Returns by what the value of each tower is multiplied in a mean or a sum, float64."""
@@ -215,9 +227,11 @@ class Towers:
 
         return backward
 
-    def _spread(self, gradient: Any, way: Way, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    def _spread(self, gradient: Any, way: Way, values: Sequence[Any]) -> list[Any]:
         """Returns the gradient of each tower's value, on its device; 0 where it counts nothing."""
         devices, gradient = self._cut.devices, tf.convert_to_tensor(gradient)
+        if way.kind == OWN:
+            return [None if value is None else gradient for value in values]
         if way.kind == CONCATENATE:
             wanted = self._cut.of(values, way.multiple)
             parts = cut_rows(gradient, wanted)
@@ -240,13 +254,13 @@ class Towers:
         upstream: Sequence[Source],
     ) -> list[Gradient]:
         """Returns the gradient of each source on one tower, computed on its device."""
-        tape, own = self._tapes[tower], [one.inner[tower] for one in upstream]
+        tape, columns = self._tapes[tower], [column[tower] for column in values]
+        pairs = [(one, given.inner[tower]) for one, given in zip(columns, upstream, strict=True)]
+        targets, own = zip(*(pair for pair in pairs if pair[0] is not None), strict=True)
+        places = [i for i, source in enumerate(sources) if source.inner[tower] is not None]
         with self._on(tower), recording_again(tape) as records:
             if records:
                 tape.watch([one for one in own if is_differentiable(one)])
-            found: list[Gradient] = tape.gradient(
-                [column[tower] for column in values],
-                [source.inner[tower] for source in sources],
-                output_gradients=own,
-            )
-        return found
+            inner = [sources[place].inner[tower] for place in places]
+            found = dict(zip(places, tape.gradient(targets, inner, own), strict=True))
+        return [found.get(index) for index in range(len(sources))]

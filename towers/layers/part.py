@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import keras
@@ -21,9 +23,9 @@ from towers.variables.tower_scope import depends_on
 
 
 class Stored(NamedTuple):
-    """An attribute of a layer that a call set to tensors: a nest of them."""
+    """An attribute of a layer or of an object in it that a call set to tensors, a nest of them."""
 
-    owner: keras.layers.Layer
+    owner: Any
     name: str
     value: Any
 
@@ -232,7 +234,8 @@ def leaves_of(value: Any) -> Iterator[Any]:
 def is_of_keras(value: Any) -> bool:
     """Returns whether an object is one of Keras's or a variable; its own attributes are asked."""
     known = isinstance(value, (keras.layers.Layer, keras.Variable, bool, int, float, str))
-    return known or value is None or type(value).__module__.startswith(("keras.", "tensorflow."))
+    named = ("keras.", "tensorflow.", "towers.compiled.")  # What `fit` keeps on a model.
+    return known or value is None or type(value).__module__.startswith(named)
 
 
 def as_key(leaf: Any) -> Any:
@@ -241,13 +244,28 @@ def as_key(leaf: Any) -> Any:
 
 
 def attributes_of(layer: Any) -> dict[tuple[int, str], tuple[Any, Any]]:
-    """Returns the attributes of a layer and of those in it that hold tensors."""
+    """Returns the attributes that hold tensors: of a layer, of those in it, of objects in these."""
     found = {}
-    for owner in flatten_layers(layer):
+    for owner in owners_in(layer):
+        losses = added_losses(owner) if isinstance(owner, keras.layers.Layer) else None
         for name, value in vars(owner).items():
-            if value is not added_losses(owner) and any(map(tf.is_tensor, leaves_of(value))):
+            if value is not losses and any(map(tf.is_tensor, leaves_of(value))):
                 found[id(owner), name] = (owner, value)
     return found
+
+
+def owners_in(layer: Any) -> Iterator[Any]:
+    """Yields a layer, the layers in it, and objects of a user's own that they hold."""
+    rest, seen = list(flatten_layers(layer)), set()
+    while rest:
+        owner = rest.pop()
+        if id(owner) not in seen:
+            seen.add(id(owner))
+            yield owner
+            for one in itertools.chain.from_iterable(map(leaves_of, list(vars(owner).values()))):
+                is_own = not (is_of_keras(one) or isinstance(one, (type, ModuleType)))
+                if is_own and hasattr(one, "__dict__") and not callable(one):
+                    rest.append(one)
 
 
 def is_other(value: Any, before: tuple[Any, Any] | None) -> bool:

@@ -1,17 +1,51 @@
-"""The values of variables that towers read: each is read once, until it is assigned again."""
+"""The values of variables that towers read: each is read once, until it is assigned again.
+
+A tape sums the gradients of all calls on each tower, before they travel to the variable.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import contextvars
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from towers.ground.private_apis import get_default_graph, stored_value
+from towers.ground.hooks import Hook
+from towers.ground.private_apis import (
+    get_default_graph,
+    op_of_sums,
+    push_of_tapes,
+    record_operation,
+    stored_value,
+    variable_accessed,
+)
 from towers.layers.rows import on
+from towers.travel.gradients import Gradient, concat_rows, sum_gradients, sum_repeated_rows
 
 READS = "_reads_of_towers"  # A graph's attribute.
+PUSH_TAPE, ADD = Hook(*push_of_tapes()), Hook(*op_of_sums())
+NUM_TAPES = contextvars.ContextVar("num_tapes", default=0)
+
+
+@contextlib.contextmanager
+def tapes_counted() -> Iterator[None]:
+    """The scope that counts the tapes of this thread, which add on the device of what they add."""
+
+    def push(original: Any, tape: tf.GradientTape) -> None:
+        NUM_TAPES.set(NUM_TAPES.get() + 1)
+        original(tape)
+
+    def add(original: Any, values: Sequence[tf.Tensor], name: str | None = None) -> tf.Tensor:
+        devices = {"" if tf.executing_eagerly() else value.device for value in values}
+        with tf.device(*devices) if len(devices) == 1 and "" not in devices else alone():
+            return original(values, name)
+
+    alone = contextlib.nullcontext
+    with PUSH_TAPE.through(push), ADD.through(add):
+        yield
 
 
 class Reads:
@@ -28,6 +62,7 @@ class Reads:
     def __init__(self, devices: Sequence[str], graph: tf.Graph | None = None):
         self.devices, self._graph = devices, graph
         self._copies: dict[str, list[tf.Tensor]] = {}  # By the name of the handle in the graph.
+        self._watched: dict[str, tuple[int, list[tf.Tensor]]] = {}  # With the number of tapes.
         self._handles: dict[int, str] = {}
         self._num_seen = 0
 
@@ -35,6 +70,33 @@ class Reads:
         """Returns for each variable its value on each tower."""
         self._forget_assigned()
         return [self._copy(variable) for variable in variables]
+
+    def watched(
+        self, variable: keras.Variable, copies: Sequence[tf.Tensor], *, sums_rows: bool
+    ) -> list[tf.Tensor]:
+        """Returns the value on each tower again, as all tapes that record now know it.
+
+        There is none without a graph, or where the graph does not read the variable itself.
+
+        Args:
+            variable: the variable, which is trainable.
+            copies: its value on each tower.
+            sums_rows: whether the repeated rows of a table's gradient are summed.
+        """
+        handle, stored = self._handles.get(id(variable)), stored_value(variable)
+        if handle is None:
+            return []
+        num_tapes, known = self._watched.get(handle, (-1, []))
+        if num_tapes != NUM_TAPES.get():
+            known = [on(*pair) for pair in zip(self.devices, copies, strict=True)]
+            self._watched[handle] = NUM_TAPES.get(), known
+            variable_accessed(stored)
+
+            def backward(*gradients: Gradient) -> list[Gradient]:
+                return [sum_on(stored.device, gradients, sums_rows=sums_rows)]
+
+            record_operation("ReadOnTowers", known, [stored.handle], backward)
+        return known
 
     def _copy(self, variable: keras.Variable) -> list[tf.Tensor]:
         known = self._copies.get(self._handles.get(id(variable), ""))
@@ -58,6 +120,7 @@ class Reads:
                 for tensor in operation.inputs:
                     if tensor.dtype == tf.resource:
                         self._copies.pop(tensor.name, None)
+                        self._watched.pop(tensor.name, None)
         self._num_seen = len(operations)
 
 
@@ -72,3 +135,18 @@ def reads_of(devices: Sequence[str]) -> Reads:
         reads = Reads(devices, graph)
         setattr(graph, READS, reads)
     return reads
+
+
+def sum_on(device: str, gradients: Sequence[Gradient], *, sums_rows: bool) -> Gradient:
+    """Returns the sum of a variable's gradients on all towers, on its device.
+
+    Args:
+        device: the variable's device.
+        gradients: one of each tower.
+        sums_rows: whether the repeated rows of a table are summed.
+    """
+    with tf.device(device):
+        slices = [one for one in gradients if isinstance(one, tf.IndexedSlices)]
+        if len(slices) < len(gradients):
+            return sum_gradients([[one] for one in gradients])[0]
+        return sum_repeated_rows(concat_rows(slices)) if sums_rows else concat_rows(slices)

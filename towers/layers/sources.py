@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -12,7 +12,7 @@ from towers.ground.private_apis import stored_value, variable_accessed
 
 # How the values of the towers become one tensor.
 KINDS = CONCATENATE, MEAN, SUM, FIRST = "concatenate", "mean", "sum", "first"
-VARIABLE, TABLE = "variable", "table"
+VARIABLE, TABLE, OWN = "variable", "table", "own"
 
 
 class Way(NamedTuple):
@@ -21,7 +21,8 @@ class Way(NamedTuple):
     Attributes:
         kind: `CONCATENATE`; `MEAN`, weighted by rows; `SUM`; `FIRST`, where all
             have the same; `VARIABLE`, a sum where a variable is;
-            `TABLE`, that of a table in which all towers look up the same rows.
+            `TABLE`, that of a table in which all towers look up the same rows; `OWN`, of one tower
+            alone.
         multiple: how many rows there are for each row of the call; None if that is not known.
         device: of the variable.
     """
@@ -37,12 +38,12 @@ class Source(NamedTuple):
     Attributes:
         outer: the tensor, or the handle of a variable.
         way: how its gradients become one.
-        inner: on each tower, its rows or its value there.
+        inner: on each tower, its rows or its value there; None where it has none.
     """
 
     outer: tf.Tensor
     way: Way
-    inner: Sequence[tf.Tensor]
+    inner: Sequence[Any]
 
 
 def sources_of_rows(
@@ -54,18 +55,27 @@ def sources_of_rows(
             yield Source(one, Way(CONCATENATE), each)
 
 
-def sources_of_variables(
-    variables: Sequence[keras.Variable],
-    copies: Sequence[Sequence[tf.Tensor]],
-    tables: Container[int],
+def sources_of_variable(
+    variable: keras.Variable, copies: Sequence[tf.Tensor], *, is_table: bool
 ) -> Iterator[Source]:
-    """Yields the trainable variables that the towers read once."""
-    for variable, each in zip(variables, copies, strict=True):
-        stored = stored_value(variable)
-        if stored.trainable and is_differentiable(each[0]):
-            variable_accessed(stored)
-            kind = TABLE if id(variable) in tables else VARIABLE
-            yield Source(stored.handle, Way(kind, 1, stored.device), each)
+    """Yields a trainable variable that the towers read once."""
+    stored = stored_value(variable)
+    variable_accessed(stored)
+    yield Source(stored.handle, Way(TABLE if is_table else VARIABLE, 1, stored.device), copies)
+
+
+def sources_of_copies(
+    copies: Sequence[tf.Tensor], watched: Sequence[tf.Tensor]
+) -> Iterator[Source]:
+    """Yields the values of a variable on each tower, whose gradient stays there.
+
+    Args:
+        copies: those from which the towers compute.
+        watched: those which the tapes around them know.
+    """
+    for tower, one in enumerate(watched):
+        inner = [copy if tower == number else None for number, copy in enumerate(copies)]
+        yield Source(one, Way(OWN), inner)
 
 
 def sources_read(tapes: Sequence[tf.GradientTape]) -> Iterator[Source]:

@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import threading
+import types
 
 import keras
 import numpy as np
@@ -80,6 +81,18 @@ class Kept(keras.layers.Layer):
         return inputs
 
 
+class Elsewhere(Kept):
+    """Keeps it in an object that is no layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.notes = types.SimpleNamespace(kept=())
+
+    def call(self, inputs):
+        self.notes.kept = [keras.ops.square(inputs), {"sum": keras.ops.sum(inputs, axis=-1)}]
+        return inputs
+
+
 def slopes(layer, number):
     """Returns the gradients of weights, of the input and of a style that the layer uses."""
     keras.utils.set_random_seed(3)
@@ -98,7 +111,7 @@ def slopes(layer, number):
             hidden = layer(hidden, *given)
             loss = tf.reduce_mean((after(hidden) - Y) ** 2)
             if isinstance(layer, Kept):
-                squares, sums = layer.kept
+                squares, sums = getattr(layer, "notes", layer).kept
                 loss += tf.reduce_mean(squares) + tf.reduce_mean(sums["sum"] ** 3)
         own = [layer.scale] if isinstance(layer, Raw) else []
         sources = [x, style, *before.variables, *after.variables, *own]
@@ -108,7 +121,9 @@ def slopes(layer, number):
         return [step(tf.constant(X)), step(tf.constant(X))]
 
 
-@pytest.mark.parametrize("kind", [Raw, Styled, Given, Closed, Kept], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize(
+    "kind", [Raw, Styled, Given, Closed, Kept, Elsewhere], ids=lambda kind: kind.__name__
+)
 def test_gradients_exist_wherever_keras_has_them(kind):
     expected = slopes(kind(), 0)
     for number in (2, 3):
@@ -196,6 +211,36 @@ def test_a_variable_is_read_once_however_often_its_layer_is_called():
         graph = twin.get_concrete_function(tf.TensorSpec([7, 6], tf.float64)).graph
     reads = [one for one in graph.get_operations() if one.type == "ReadVariableOp"]
     assert len(reads) == len(model.variables)
+
+
+def test_gradients_of_several_calls_are_added_before_they_leave_their_tower():
+    model = dense(5, 1)
+
+    @tf.function(jit_compile=True)
+    def step(x):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(model(x) ** 2) + tf.reduce_sum(model(x + 1.0) ** 2)
+        return tape.gradient(loss, model.trainable_variables)
+
+    devices, expected = tower_devices(2), step.python_function(tf.constant(X))
+    with towers.layers_on(devices) as scope:
+        for _ in range(2):
+            for one, other in zip(expected, step(tf.constant(X)), strict=True):
+                near(other, one)
+        (twin,) = (twin for _, twin in scope._twins.values())
+        graph = twin.get_concrete_function(tf.constant(X)).graph
+    sums = [one for one in graph.get_operations() if one.type == "AddN"]
+    shapes = {tuple(one.shape) for one in model.trainable_variables}
+    of_weights = [one for one in sums if tuple(one.outputs[0].shape) in shapes]
+    on_second = [one for one in of_weights if one.device.endswith(devices[1].rpartition("/")[2])]
+    assert len(on_second) == len(model.trainable_variables)
+
+
+def test_that_xla_compiles_nothing_is_told(capsys):
+    step = tf.function(dense(1), jit_compile=True)
+    with on_towers(2):
+        step(tf.constant(X))
+    assert capsys.readouterr().out.strip().endswith("; jit_compile is off")
 
 
 def test_what_was_traced_before_is_cut_within_the_scope_and_untouched_after_it():
