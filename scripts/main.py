@@ -37,8 +37,9 @@ BUG = (
 PACKAGES = ("towers", "tensorflow", "keras")  # `--version` prints theirs.
 # The modules of towers.scripts.commands. Flags are made of the dataclass that `run(options)` takes,
 # the rest of the help of the module's docstring: a description, and examples. A module may also
-# have `RARE`, the options that only --help-all shows, `USAGE`, the help's first line, and
-# `completed(given)`, which returns the options of the command line with those of a file.
+# have `RARE`, the options that only --help-all shows, `USAGE`, the help's first line, `GONE`, what
+# to give in place of flags of earlier versions, and `completed(given)`, which returns the options
+# of the command line with those of a file.
 COMMANDS = {
     "recipes": "list the recipes, or the fields of one",
     "prepare": "read and tokenise a corpus ahead of the training",
@@ -163,7 +164,7 @@ def add_options(parser: Parser, command: ModuleType) -> None:
     """Adds the options of a command, and what its help says besides them."""
     _, *paragraphs = (command.__doc__ or "").rstrip().split("\n\n")
     *description, examples = paragraphs or [""]  # Python has no docstrings with -OO.
-    parser.usage = getattr(command, "USAGE", None)
+    parser.usage, parser.gone = getattr(command, "USAGE", None), getattr(command, "GONE", {})
     parser.description = " ".join(" ".join(description).split()) or None
     heading = ["examples:"] if examples else []
     parser.epilog = "\n  ".join([*heading, *map(str.strip, examples.splitlines())])

@@ -33,6 +33,10 @@ from towers.scripts.shown import show
 from towers.scripts.wrong_input import wrong_input
 
 USAGE = "towers launch [options] -- train RECIPE ..."
+GONE = dict.fromkeys(
+    ("--nnodes", "--node-rank", "--coordinator", "--port"),
+    " Several machines: --ray ADDRESS; or --cluster HOST:PORT,... with --index I on each; or srun",
+)
 PRIVATE = "the processes talk in a network of their own, which nothing outside reaches"
 
 

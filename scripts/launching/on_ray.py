@@ -21,6 +21,7 @@ import towers
 from towers.ground.cores import num_cores
 from towers.ground.extras import import_extra
 from towers.ground.quiet import import_tensorflow_quietly
+from towers.scripts.launching.cluster import DEFAULT_PROCESSES
 from towers.scripts.launching.options import LaunchOptions
 from towers.scripts.launching.watching import POLL_SECONDS, forward_signals
 from towers.scripts.main import FAILED, read_command
@@ -93,7 +94,8 @@ def make_trainer(options: LaunchOptions, arguments: Sequence[str], notes: Any) -
     tensorflow = import_extra("ray.train.tensorflow", "ray", "--ray trains on Ray")
     _, own = read_command(arguments)
     run_dir = Path(own.run_dir or f"runs/{own.recipe}").absolute()
-    least, most = min(options.workers), max(options.workers)
+    workers = options.workers or (DEFAULT_PROCESSES,)
+    least, most = min(workers), max(workers)
     kept = f"kept in {options.storage}" if options.storage else "on all machines"
     seconds, count = int(os.environ[WITH_FEWER]), f"{least}"
     if most > least:

@@ -94,7 +94,13 @@ def read_options(kind: type[Options], given: Mapping[str, Any]) -> Options:
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors are one line, and whose help leaves out what is rarely needed."""
+    """A parser whose errors are one line, and whose help leaves out what is rarely needed.
+
+    Attributes:
+        gone: by the flags of earlier versions, what to give in their place.
+    """
+
+    gone: Mapping[str, str] = {}
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Returns the options and what is left, without unknown options: these are errors."""
@@ -102,7 +108,8 @@ class Parser(argparse.ArgumentParser):
         unknown = next((text.partition("=")[0] for text in left if text.startswith("-")), None)
         if unknown is not None:
             known = [name.lstrip("-") for action in self._actions for name in action.option_strings]
-            self.error(f"there is no option {unknown}.{nearest(unknown.lstrip('-'), known)}")
+            remedy = self.gone.get(unknown) or nearest(unknown.lstrip("-"), known)
+            self.error(f"there is no option {unknown}.{remedy}")
         return options, left
 
     def error(self, message: str) -> NoReturn:

@@ -396,7 +396,7 @@ def waiting_for_another_machine(folder):
         for line in process.stdout:
             if "waiting for" in line:
                 break
-        assert line == f"worker 0: waiting for {other} ...\n"
+        assert line == f"worker 0: waiting for {other}, for at most 10 minutes ...\n"
         (worker,) = workers_of(process)
         yield process, worker
 
