@@ -44,7 +44,7 @@ def fail(*_):
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), kind)
 signal.signal(signal.SIGUSR1, fail)
 """
-NOTICED = re.compile(r"FailurePolicy|ended|lost|crash|died|unavailable|error|Error|killed|removed")
+NOTICED = re.compile(r"FailurePolicy|has ended|died|Error|killed|removed|marked dead|interrupt")
 
 
 class Training:
@@ -273,14 +273,15 @@ def main() -> int:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", "20")
     os.makedirs(os.path.join(tempfile.gettempdir(), "ray"), exist_ok=True)
-    expected, code, rows = None, 0, []
-    for name in dict.fromkeys(["none", *arguments.cases]):
-        found: list[dict[str, Any]] = []
-        for number in range(arguments.times if name in arguments.cases else 1):
+    names = list(dict.fromkeys(["none", *arguments.cases]))
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
+    expected, code = None, 0
+    for number in range(arguments.times):
+        for name in names if number == 0 else arguments.cases:
             try:
                 with tempfile.TemporaryDirectory(prefix="r") as folder:
                     one = try_case(name, Path(folder))
-            except (RuntimeError, subprocess.TimeoutExpired) as error:
+            except (RuntimeError, OSError, subprocess.TimeoutExpired) as error:
                 print(f"{name}: failed: {error}", flush=True)
                 code = 1
                 continue
@@ -289,11 +290,10 @@ def main() -> int:
             if arrays:
                 one["off"] = max(map(difference, arrays, expected))
                 code |= one["off"] > CASES[name].tolerance
-            found.append(one)
-            print(f"{name} {number + 1}: {one}", flush=True)
-        rows.append(row_of(name, found))
+            found[name].append(one)
+            print(f"{name}: {one}\n{row_of(name, found[name])}", flush=True)
     print("| Fault | Times | s to notice | s to the next step | Updates again | Off |")
-    print("|---|---|---|---|---|---|", *rows, sep="\n")
+    print("|---|---|---|---|---|---|", *map(row_of, found, found.values()), sep="\n")
     return code
 
 
