@@ -11,6 +11,7 @@ again, and how far the end is from that of a run without a fault; then a table o
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import re
 import shutil
@@ -150,14 +151,11 @@ def pause(training: Training) -> None:
 def fill_disk(training: Training) -> None:
     """Fills the disk of the run, and frees it once Ray has started the workers again."""
     filler = training.run_dir / "checkpoints" / "filler"
-    with open(filler, "wb") as file:
+    with open(filler, "wb", buffering=0) as file:
         for size in (2**20, 1):  # What is left of a page too.
-            try:
+            with contextlib.suppress(OSError):
                 while True:
                     file.write(b"\0" * size)
-                    file.flush()
-            except OSError:
-                pass
     while training.driver.poll() is None and not any(
         "No space" in one for _, one in training.lines
     ):
@@ -271,7 +269,6 @@ def main() -> int:
     enter_private_network()
     import_tensorflow_quietly()
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", "20")
     os.makedirs(os.path.join(tempfile.gettempdir(), "ray"), exist_ok=True)
     names = list(dict.fromkeys(["none", *arguments.cases]))
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in names}

@@ -35,14 +35,13 @@ OPEN = (
     "let the machines of the cluster alone reach each other"
 )
 NODES_SECONDS = 600  # For which a lost machine may be replaced.
-WITH_FEWER = "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S"
-# Otherwise Ray leaves out lines that look alike, goes into a folder of its own, logs what is
-# printed, and waits for a minute before it goes on with fewer workers.
+WITH_FEWER, FEWER_SECONDS = "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", {False: "60", True: "20"}
+# Otherwise Ray leaves out lines that look alike, goes into a folder of its own, and logs what is
+# printed.
 SETTINGS = {
     "RAY_DEDUP_LOGS": "0",
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
     "RAY_TRAIN_ENABLE_PRINT_PATCH": "0",
-    WITH_FEWER: "20",
 }
 
 
@@ -56,7 +55,8 @@ def launch_on_ray(options: LaunchOptions, arguments: Sequence[str]) -> int:
     Raises:
         WrongInputError: Ray is not installed, or no cluster answers.
     """
-    os.environ.update({**SETTINGS, **os.environ})
+    settings = {**SETTINGS, WITH_FEWER: FEWER_SECONDS[len(set(options.workers or ())) > 1]}
+    os.environ.update({**settings, **os.environ})
     with wrong_input():
         ray = import_extra("ray", "ray", "--ray trains on Ray")
     if [name for _, name in socket.if_nameindex()] != ["lo"]:
