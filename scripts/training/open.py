@@ -146,7 +146,7 @@ def join(plan: Plan, before: dict[str, Any] | None) -> towers.processes.Processe
     try:
         return towers.processes.join_processes(wait_seconds=OVER_SECONDS, **silent)
     except TimeoutError:
-        raise towers.StopTraining(f"{plan.directory.path} is finished, and nobody else") from None
+        raise towers.StopTraining(f"{plan.directory.path} is finished, nobody else came") from None
 
 
 def is_finished(plan: Plan, before: dict[str, Any]) -> bool:

@@ -65,7 +65,9 @@ def open_session(
         OSError: a file cannot be read, or a process did not come.
     """
     chosen, processes = choose_devices(devices), join()
-    towers.processes.check_settings(processes, {**(shared or {}), "towers (--towers)": len(chosen.towers)})
+    towers.processes.check_settings(
+        processes, {**(shared or {}), "towers (--towers)": len(chosen.towers)}
+    )
     towers.steps.set_precision(precision)
     keras.utils.set_random_seed(seed)
     with processes.chief_first():  # It fills the caches that the others then find.

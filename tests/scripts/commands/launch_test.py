@@ -386,6 +386,13 @@ def test_a_launch_says_which_ports_are_open_where_the_system_gives_no_network(tm
     assert "Operation not permitted" in output and "firewall" in output
 
 
+@pytest.mark.slow
+def test_a_worker_that_comes_back_to_a_finished_run_says_so_and_ends(pair):
+    addresses = f"127.0.0.1:{free_port()},127.0.0.1:{free_port()}"
+    train(pair, "--cluster", addresses, "--index", "1")
+    assert "run is finished, nobody else came" in (pair / "worker.1.log").read_text()
+
+
 @contextlib.contextmanager
 def waiting_for_another_machine(folder):
     """A launch whose peer never comes; yields it with its worker, which waits."""
