@@ -305,10 +305,10 @@ def row_of(name: str, found: list[dict[str, Any]]) -> str:
     cells = [name, str(len(found))]
     for key in ("noticed", "next step", "updates again", "off"):
         values = sorted(one[key] for one in found if one.get(key) is not None)
-        middle = values[len(values) // 2] if values else 0
-        same = values and values[0] == values[-1]
-        text = f"{middle:.3g}" + ("" if same else f" ({values[0]:.3g} to {values[-1]:.3g})")
-        cells.append(text if values else "-")
+        text = f"{values[len(values) // 2]:.3g}" if values else "-"
+        if values and values[0] != values[-1]:
+            text += f" ({values[0]:.3g} to {values[-1]:.3g})"
+        cells.append(text)
     return f"| {' | '.join(cells)} |"
 
 
