@@ -6,6 +6,7 @@ The driver and the workers tell each other by an actor, `Notes`, what Ray Train 
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 import signal
@@ -253,7 +254,8 @@ def run_worker(arguments: Sequence[str], folder: str, run_dir: str | None, notes
                 kept = Run(run_dir)
                 command.run(options, lambda: kept.report({}))
         except WrongInputError as error:
-            ray.get(notes.refuse.remote(f"{place}: {error}"))
+            if getattr(error.__cause__, "errno", None) != errno.ENOSPC:  # Room may be made.
+                ray.get(notes.refuse.remote(f"{place}: {error}"))
             raise
 
 
