@@ -254,7 +254,8 @@ def run_worker(arguments: Sequence[str], folder: str, run_dir: str | None, notes
                 kept = Run(run_dir)
                 command.run(options, lambda: kept.report({}))
         except WrongInputError as error:
-            if getattr(error.__cause__, "errno", None) != errno.ENOSPC:  # Room may be made.
+            cause = error.__cause__ and (error.__cause__.__cause__ or error.__cause__)
+            if getattr(cause, "errno", None) != errno.ENOSPC:  # Room may be made.
                 ray.get(notes.refuse.remote(f"{place}: {error}"))
             raise
 
