@@ -5,12 +5,13 @@
 Each case starts a Ray cluster of several nodes in a network of its own, trains a recipe by `towers
 launch --ray` with checkpoints every five steps, does the harm, and waits for the end. It prints
 the seconds until the first line about it and until the next step, the updates that were made
-again, and whether the end has the bits of a run without a fault.
+again, and how far the end is from that of a run without a fault; then a table of all.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import re
 import shutil
@@ -22,7 +23,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -34,7 +35,17 @@ STEPS, FAULT_STEP, PATIENCE = 60, 22, 600
 PAUSE_SECONDS = 60
 VERBOSE = "--verbose"
 STEP = re.compile(r"pid=(\d+)\b.*? worker (\d+): train \| step (\d+) ")
-NOTICED = re.compile(r"FailurePolicy|ended|lost|crash|died|unavailable|error|Error|killed|removed")
+# What each process of Ray's imports first: SIGUSR1 raises an exception in its training.
+RAISING = """
+import ctypes, signal, threading
+def fail(*_):
+    for thread in threading.enumerate():
+        if thread.name.startswith("TrainingThread"):
+            kind = ctypes.py_object(ArithmeticError)
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), kind)
+signal.signal(signal.SIGUSR1, fail)
+"""
+NOTICED = re.compile(r"FailurePolicy|has ended|died|Error|killed|removed|marked dead|interrupt")
 
 
 class Training:
@@ -56,6 +67,8 @@ class Training:
         from ray.cluster_utils import Cluster
 
         self.folder, self.run_dir = folder, folder / "run"
+        (folder / "sitecustomize.py").write_text(RAISING)
+        os.environ["PYTHONPATH"] = os.pathsep.join([str(folder), *filter(None, sys.path)])
         self.lines: list[tuple[float, str]] = []
         self.workers: dict[int, int] = {}
         head = {"num_cpus": 0, "node_ip_address": "127.0.0.1", "include_dashboard": False}
@@ -138,14 +151,11 @@ def pause(training: Training) -> None:
 def fill_disk(training: Training) -> None:
     """Fills the disk of the run, and frees it once Ray has started the workers again."""
     filler = training.run_dir / "checkpoints" / "filler"
-    with open(filler, "wb") as file:
+    with open(filler, "wb", buffering=0) as file:
         for size in (2**20, 1):  # What is left of a page too.
-            try:
+            with contextlib.suppress(OSError):
                 while True:
                     file.write(b"\0" * size)
-                    file.flush()
-            except OSError:
-                pass
     while training.driver.poll() is None and not any(
         "No space" in one for _, one in training.lines
     ):
@@ -169,25 +179,42 @@ def interrupt(training: Training) -> None:
     training.driver = training.start()
 
 
-# The fault, the number of nodes, the workers, and whether the training ends well.
-CASES: dict[str, tuple[Callable[[Training], None], int, str, bool]] = {
-    "none": (lambda training: None, 2, "2", True),
-    "worker": (kill(1), 2, "2", True),
-    "chief": (kill(0), 2, "2", True),
-    "spare": (lambda training: training.remove_node(0), 3, "2", True),
-    "elastic": (lambda training: training.remove_node(0), 2, "1,2", True),
-    "without": (lambda training: training.remove_node(0), 2, "2", False),
-    "paused": (pause, 2, "2", True),
-    "crash": (kill(1, signal.SIGABRT), 2, "2", True),
-    "disk": (fill_disk, 2, "2", True),
-    "driver": (kill_driver, 2, "2", True),
-    "interrupt": (interrupt, 2, "2", True),
+class Case(NamedTuple):
+    """A fault.
+
+    Attributes:
+        fault: does the harm.
+        num_nodes: as for `Training`.
+        workers: as for `Training`.
+        ends_well: whether the training reaches its end.
+        tolerance: how far its end may be from that without a fault.
+    """
+
+    fault: Callable[[Training], None]
+    num_nodes: int = 2
+    workers: str = "2"
+    ends_well: bool = True
+    tolerance: float = 0.0
+
+
+CASES = {
+    "none": Case(lambda training: None),
+    "worker": Case(kill(1)),
+    "chief": Case(kill(0)),
+    "spare": Case(lambda training: training.remove_node(0), num_nodes=3),
+    "elastic": Case(lambda training: training.remove_node(0), workers="1,2", tolerance=1e-4),
+    "without": Case(lambda training: training.remove_node(0), ends_well=False),
+    "paused": Case(pause),
+    "exception": Case(kill(1, signal.SIGUSR1)),
+    "disk": Case(fill_disk),
+    "driver": Case(kill_driver),
+    "interrupt": Case(interrupt),
 }
 
 
 def try_case(name: str, folder: Path) -> dict[str, Any]:
     """Returns what a fault cost; raises RuntimeError if the training does not end as it should."""
-    fault, num_nodes, workers, ends_well = CASES[name]
+    fault, num_nodes, workers, ends_well, _ = CASES[name]
     if name == "disk":
         (folder / "run").mkdir()
         mount = ["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(folder / "run")]
@@ -207,10 +234,12 @@ def try_case(name: str, folder: Path) -> dict[str, Any]:
             ((at, step) for at, step in after if step <= before), after[0] if after else None
         )
         found: dict[str, Any] = {
-            "noticed": next((at - began for at, line in lines if NOTICED.search(line)), None),
-            "next step": again and again[0] - began,
+            "noticed": next(
+                (round(at - began, 1) for at, line in lines if NOTICED.search(line)), None
+            ),
+            "next step": again and round(again[0] - began, 1),
             "updates again": again and max(0, before + 1 - again[1]),
-            "ended": time.monotonic() - began,
+            "ended": round(time.monotonic() - began, 1),
             "code": code,
             "last line": training.lines[-1][1],
         }
@@ -231,7 +260,7 @@ def try_case(name: str, folder: Path) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Tries the cases, prints a line for each, and returns 0 if all ended with the same bits."""
+    """Tries the cases, prints a line for each and a table; returns 0 if all ended as expected."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("cases", nargs="*", default=list(CASES), metavar="CASE")
     parser.add_argument("--times", type=int, default=1)
@@ -240,25 +269,47 @@ def main() -> int:
     enter_private_network()
     import_tensorflow_quietly()
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", "20")
+    os.makedirs(os.path.join(tempfile.gettempdir(), "ray"), exist_ok=True)
+    names = list(dict.fromkeys(["none", *arguments.cases]))
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
     expected, code = None, 0
-    for name in dict.fromkeys(["none", *arguments.cases]):
-        for _ in range(arguments.times if name in arguments.cases else 1):
-            with tempfile.TemporaryDirectory(prefix="r") as folder:
-                found = try_case(name, Path(folder))
-            arrays = found.pop("arrays", None)
+    for number in range(arguments.times):
+        for name in names if number == 0 else arguments.cases:
+            try:
+                with tempfile.TemporaryDirectory(prefix="r") as folder:
+                    one = try_case(name, Path(folder))
+            except (RuntimeError, OSError, subprocess.TimeoutExpired) as error:
+                print(f"{name}: failed: {error}", flush=True)
+                code = 1
+                continue
+            arrays = one.pop("arrays", None)
             expected = expected or arrays
-            same = arrays and all(map(np.array_equal, arrays, expected))
-            code |= not (same or arrays is None)
-            numbers = {
-                key: round(value, 1) if isinstance(value, float) else value
-                for key, value in found.items()
-            }
-            print(
-                f"{name}: {numbers}, bits {'same' if same else 'other' if arrays else '-'}",
-                flush=True,
-            )
+            if arrays:
+                one["off"] = max(map(difference, arrays, expected))
+                code |= one["off"] > CASES[name].tolerance
+            found[name].append(one)
+            print(f"{name}: {one}\n{row_of(name, found[name])}", flush=True)
+    print("| Fault | Times | s to notice | s to the next step | Updates again | Off |")
+    print("|---|---|---|---|---|---|", *map(row_of, found, found.values()), sep="\n")
     return code
+
+
+def difference(array: np.ndarray, expected: np.ndarray) -> float:
+    """Returns the largest difference, as a fraction of the largest expected value."""
+    one, other = np.asarray(array, np.float64), np.asarray(expected, np.float64)
+    return float(np.max(np.abs(one - other)) / np.max(np.abs(other), initial=1e-30))
+
+
+def row_of(name: str, found: list[dict[str, Any]]) -> str:
+    """Returns the row of a case: each number's least, median and largest value."""
+    cells = [name, str(len(found))]
+    for key in ("noticed", "next step", "updates again", "off"):
+        values = sorted(one[key] for one in found if one.get(key) is not None)
+        text = f"{values[len(values) // 2]:.3g}" if values else "-"
+        if values and values[0] != values[-1]:
+            text += f" ({values[0]:.3g} to {values[-1]:.3g})"
+        cells.append(text)
+    return f"| {' | '.join(cells)} |"
 
 
 if __name__ == "__main__":

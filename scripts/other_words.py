@@ -17,11 +17,13 @@ FIELDS = {
     "layers": "num_layers", "vocab-size": "vocabulary_size", "val-split": "validation_share",
 }  # fmt: skip
 CONTINUES = "The same `towers train` command continues its run, without a flag."
-MACHINES = "Use --ray, --cluster or, where a scheduler starts the processes, `towers train`."
+MACHINES = (
+    "Several machines: --ray ADDRESS; or --cluster HOST:PORT,... with --index I on each; or srun."
+)
 # By the option, those that do it here; a command gets the first that it has, or a sentence.
 OPTIONS = {
     **dict.fromkeys(("resume", "continue", "resume-from", "load"), (CONTINUES,)),
-    **dict.fromkeys(("nnodes", "node-rank", "coordinator", "master-addr"), (MACHINES,)),
+    **dict.fromkeys(("nnodes", "node-rank", "coordinator", "master-addr", "port"), (MACHINES,)),
     **dict.fromkeys(("num-gpus", "n-gpus", "ngpus", "nproc", "num-towers"), ("towers",)),
     **dict.fromkeys(("gpu", "device", "devices", "gpu-ids"), ("gpus",)),
     **dict.fromkeys(("output-dir", "save-dir", "logdir", "log-dir", "out"), ("run-dir", "output")),

@@ -40,13 +40,15 @@ def check_together(options: LaunchOptions) -> None:
     names = names if options.ray is None else without
     given = [name for name in names if getattr(options, name) != getattr(LaunchOptions, name)]
     if given:
-        word = "belong to" if options.ray is None else "exclude"
         flags = ", ".join("--" + name.replace("_", "-") for name in given)
-        raise ValueError(f"{flags} {word} --ray: give one of them, or both.")
-    if len(options.workers) > 2 or sorted(options.workers) != list(options.workers):
+        if options.ray is None:
+            raise ValueError(f"{flags}: only with --ray ADDRESS. Give it, or --processes instead.")
+        raise ValueError(f"{flags}: not with --ray, whose workers --workers counts.")
+    workers = options.workers or ()
+    if len(workers) > 2 or sorted(workers) != list(workers):
         raise ValueError(
             "--workers takes a number, or the least and the most such as 2,4. Received "
-            f"{','.join(map(str, options.workers))}."
+            f"{','.join(map(str, workers))}."
         )
 
 

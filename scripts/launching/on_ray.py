@@ -6,6 +6,7 @@ The driver and the workers tell each other by an actor, `Notes`, what Ray Train 
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 import signal
@@ -21,6 +22,7 @@ import towers
 from towers.ground.cores import num_cores
 from towers.ground.extras import import_extra
 from towers.ground.quiet import import_tensorflow_quietly
+from towers.scripts.launching.cluster import DEFAULT_PROCESSES
 from towers.scripts.launching.options import LaunchOptions
 from towers.scripts.launching.watching import POLL_SECONDS, forward_signals
 from towers.scripts.main import FAILED, read_command
@@ -34,14 +36,13 @@ OPEN = (
     "let the machines of the cluster alone reach each other"
 )
 NODES_SECONDS = 600  # For which a lost machine may be replaced.
-WITH_FEWER = "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S"
-# Otherwise Ray leaves out lines that look alike, goes into a folder of its own, logs what is
-# printed, and waits for a minute before it goes on with fewer workers.
+WITH_FEWER, FEWER_SECONDS = "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", {False: "60", True: "20"}
+# Otherwise Ray leaves out lines that look alike, goes into a folder of its own, and logs what is
+# printed.
 SETTINGS = {
     "RAY_DEDUP_LOGS": "0",
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
     "RAY_TRAIN_ENABLE_PRINT_PATCH": "0",
-    WITH_FEWER: "20",
 }
 
 
@@ -55,7 +56,8 @@ def launch_on_ray(options: LaunchOptions, arguments: Sequence[str]) -> int:
     Raises:
         WrongInputError: Ray is not installed, or no cluster answers.
     """
-    os.environ.update({**SETTINGS, **os.environ})
+    settings = {**SETTINGS, WITH_FEWER: FEWER_SECONDS[len(set(options.workers or ())) > 1]}
+    os.environ.update({**settings, **os.environ})
     with wrong_input():
         ray = import_extra("ray", "ray", "--ray trains on Ray")
     if [name for _, name in socket.if_nameindex()] != ["lo"]:
@@ -93,7 +95,8 @@ def make_trainer(options: LaunchOptions, arguments: Sequence[str], notes: Any) -
     tensorflow = import_extra("ray.train.tensorflow", "ray", "--ray trains on Ray")
     _, own = read_command(arguments)
     run_dir = Path(own.run_dir or f"runs/{own.recipe}").absolute()
-    least, most = min(options.workers), max(options.workers)
+    workers = options.workers or (DEFAULT_PROCESSES,)
+    least, most = min(workers), max(workers)
     kept = f"kept in {options.storage}" if options.storage else "on all machines"
     seconds, count = int(os.environ[WITH_FEWER]), f"{least}"
     if most > least:
@@ -251,7 +254,9 @@ def run_worker(arguments: Sequence[str], folder: str, run_dir: str | None, notes
                 kept = Run(run_dir)
                 command.run(options, lambda: kept.report({}))
         except WrongInputError as error:
-            ray.get(notes.refuse.remote(f"{place}: {error}"))
+            cause = error.__cause__ and (error.__cause__.__cause__ or error.__cause__)
+            if getattr(cause, "errno", None) != errno.ENOSPC:  # Room may be made.
+                ray.get(notes.refuse.remote(f"{place}: {error}"))
             raise
 
 

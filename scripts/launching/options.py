@@ -29,7 +29,7 @@ class LaunchOptions:
         index: position of this machine's address in --cluster, from 0 (default: none).
         ray: train in workers of this Ray cluster: host:port, auto, or local to start one here
             (default: without Ray).
-        workers: number of Ray's workers, or the least and the most, such as 2,4.
+        workers: number of Ray's workers, or the least and the most, such as 2,4 (default: 2).
         gpus_per_worker: GPUs of each worker of Ray's.
         max_restarts: how often Ray starts the workers again after one was lost.
         storage: folder or address (s3://...) where the run is kept if the machines share none
@@ -45,7 +45,7 @@ class LaunchOptions:
     cluster: Annotated[tuple[str, ...] | None, "HOST:PORT,..."] = None
     index: Annotated[int | None, "I"] = None
     ray: Annotated[str | None, "ADDRESS"] = None
-    workers: Annotated[tuple[int, ...], AT_LEAST_1, "N[,N]"] = (2,)
+    workers: Annotated[tuple[int, ...] | None, AT_LEAST_1, "N[,N]"] = None
     gpus_per_worker: Annotated[int, NOT_NEGATIVE, "N"] = 0
     max_restarts: Annotated[int, NOT_NEGATIVE, "N"] = 3
     storage: Annotated[str | None, NOT_BLANK, "PATH"] = None

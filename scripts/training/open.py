@@ -17,11 +17,14 @@ from towers.scripts.training.engine import (
     describe_stages,
     open_updates,
 )
+from towers.scripts.training.overview import read_overview
 from towers.scripts.training.plan import Plan
 from towers.scripts.training.run_files import RunFiles
 from towers.scripts.training.run_output import RunOutput, describe_model
 from towers.scripts.training.saved_run import InitialWeights, open_weights, text_digest
 from towers.scripts.training.session import Session, open_session
+
+OVER_SECONDS = 60.0  # For which a worker of a finished run waits for others that go on with it.
 
 
 class OpenRun(NamedTuple):
@@ -109,6 +112,7 @@ def open_recipe(
         seed=options.seed,
         precision=options.engine.precision,
         shared=plan.common_settings(),
+        join=lambda: join(plan, before),
         choose_placement=choose_placement,
     )
     if session.data.train.steps_per_epoch < 1:
@@ -129,6 +133,31 @@ def open_recipe(
     if choose_placement.record:
         record["trial"] = choose_placement.record
     return session, record
+
+
+def join(plan: Plan, before: dict[str, Any] | None) -> towers.processes.Processes:
+    """Returns the processes of a run.
+
+    Raises:
+        StopTraining: this is not the chief, nobody else comes, and the run is finished.
+        OSError: other processes did not come.
+    """
+    silent = {"silent_seconds": plan.options.silent_seconds}
+    if plan.is_chief or before is None or not is_finished(plan, before):
+        return towers.processes.join_processes(**silent)
+    try:
+        return towers.processes.join_processes(wait_seconds=OVER_SECONDS, **silent)
+    except TimeoutError:
+        raise towers.StopTraining(f"{plan.directory.path} is finished, nobody else came") from None
+
+
+def is_finished(plan: Plan, before: dict[str, Any]) -> bool:
+    """Returns whether the run in the directory of a plan has nothing left to do."""
+    run = read_overview(plan.directory.path)
+    wants_more = before["fields"]["epochs"] < plan.recipe.fields.epochs
+    if plan.options.steps is not None:
+        wants_more = run.step < plan.options.steps
+    return run.state == "finished" and not wants_more
 
 
 def print_opening(run: OpenRun) -> None:

@@ -183,6 +183,8 @@ class TrainOptions:
             (default: none).
         overwrite: remove the run that is in the directory; asks first on a terminal.
         log_placement: print on which device each kind of op runs.
+        silent_seconds: how long another process of the training may give no sign of life; one that
+            has ended is noticed at once.
     """
 
     devices: DeviceOptions = DeviceOptions()
@@ -197,6 +199,7 @@ class TrainOptions:
     init_from: RunDir | None = None
     overwrite: bool = False
     log_placement: Switch = False
+    silent_seconds: Annotated[Amount, "SECONDS"] = 100.0
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import towers
+from towers.scripts.shown import show
 from towers.scripts.training.claim import claim
 from towers.scripts.training.metrics_file import END
 from towers.scripts.training.open import OpenRun, open_run
@@ -43,7 +44,11 @@ def run_recipe(recipe: Recipe, options: TrainOptions, after_save: Callable[[], N
         with wrong_input():
             plan = plan_run(recipe, options)
             before = scope.enter_context(claim(plan))
-            opened = scope.enter_context(open_run(plan, before))
+            try:
+                opened = scope.enter_context(open_run(plan, before))
+            except towers.StopTraining as stop:
+                show(f"done: {stop}")
+                return str(stop)
         with wrong_input(OSError):  # Such as a full disk.
             return Training(*opened).train(after_save)
 

@@ -50,24 +50,24 @@ def open_session(
     seed: int,
     precision: str,
     shared: Mapping[str, Any] | None = None,
+    join: Callable[[], towers.processes.Processes] = towers.processes.Processes,
     choose_placement: Callable[[towers.devices.Devices, Data], towers.Placement] | None = None,
 ) -> Session:
     """Returns the session of a recipe.
 
     Args:
-        shared: what must be equal in all processes that TF_CONFIG names, which are joined; None
-            to stay alone.
+        shared: what must be equal in all processes.
+        join: returns the processes that train together; by default this one stays alone.
         choose_placement: chooses where the variables live; by default as `devices` says.
 
     Raises:
         ValueError: the devices or the data cannot be used, or the processes differ.
         OSError: a file cannot be read, or a process did not come.
     """
-    chosen = choose_devices(devices)
-    processes = (
-        towers.processes.Processes() if shared is None else towers.processes.join_processes()
+    chosen, processes = choose_devices(devices), join()
+    towers.processes.check_settings(
+        processes, {**(shared or {}), "towers (--towers)": len(chosen.towers)}
     )
-    towers.processes.check_settings(processes, {**(shared or {}), "towers": len(chosen.towers)})
     towers.steps.set_precision(precision)
     keras.utils.set_random_seed(seed)
     with processes.chief_first():  # It fills the caches that the others then find.

@@ -189,7 +189,7 @@ def updates_of(
     prepare(model, placement, own.data)
     if asked.validation_data is not None:
         check_own_code(model, "evaluate")
-    settings = {"step": options, "exchange": placement.exchange, "towers": len(placement.devices)}
+    settings = {"step": options, "exchange": placement.exchange, "towers=": len(placement.devices)}
     together.check(asked.settings() | settings)
     asked.verbose = together.tell(asked.verbose)
     shards = together.shards(own.data, len(placement.devices), own.steps)

@@ -27,6 +27,7 @@ WRITERS = (
     keras.callbacks.BackupAndRestore,
     keras.callbacks.CSVLogger,
     keras.callbacks.ModelCheckpoint,
+    keras.callbacks.RemoteMonitor,
     keras.callbacks.TensorBoard,
 )
 SHOWING = (keras.callbacks.ProgbarLogger, keras.callbacks.History)

@@ -97,7 +97,7 @@ def wait_for_peers(
                 late = [peer for peer, state in states.items() if state not in GONE_ON]
                 raise TimeoutError(failure(missing or names(late), addresses[index], seconds))
             if missing and missing != said and passed > QUIET_SECONDS:
-                write(f"waiting for {missing} ...")
+                write(f"waiting for {missing}, for at most {seconds / 60:g} minutes ...")
                 said = missing
             time.sleep(POLL_SECONDS)
 

@@ -8,6 +8,7 @@ listens, and is silent where nobody answers.
 from __future__ import annotations
 
 import functools
+import re
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -24,6 +25,11 @@ AGAIN_SECONDS = 0.2  # Before the second look at a port where nobody listens.
 NAMING_SECONDS = 8.0  # For which an error waits for the name of the peer that caused it.
 STAYING_SECONDS = 3.0  # So that the others see who was lost first before they lose this one.
 SAME_COMMAND = "start the same command again"
+NCCL_FAILED = re.compile(r"NCCL: [^.\n]+")
+NCCL_REMEDY = (
+    "Set NCCL_SOCKET_IFNAME to the interface that connects the machines (NCCL_DEBUG=WARN shows "
+    "which one NCCL takes), or sum without NCCL by --exchange packs (exchange='packs')"
+)
 # What TensorFlow's collectives raise where a peer is lost.
 LOSSES = (
     tf.errors.UnavailableError,
@@ -67,17 +73,21 @@ class Watch:
         threading.Thread(target=self._look, daemon=True, name="watch").start()
 
     def naming(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Returns a function of collectives that raises `LostPeerError` where a loss ends it."""
+        """Returns a function of collectives that raises `LostPeerError` where a loss ends it.
+
+        Where NCCL fails, a RuntimeError says what it needs.
+        """
 
         @functools.wraps(function)
         def call(*arguments: Any) -> Any:
             try:
                 return function(*arguments)
-            except LOSSES:
-                line = self.find_lost()
-                if not line:
+            except LOSSES as error:
+                line, of_nccl = self.find_lost(), NCCL_FAILED.search(error.message)
+                if not line and not of_nccl:
                     raise
-            raise LostPeerError(line)
+                nccl = of_nccl[0] if of_nccl else ""
+            raise LostPeerError(line) if line else RuntimeError(f"{nccl}. {NCCL_REMEDY}")
 
         return call
 

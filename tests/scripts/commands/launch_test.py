@@ -389,6 +389,13 @@ def test_without_a_network_of_their_own_open_ports_are_told_and_what_workers_ref
     assert "towers: error: worker " in output and "Not a directory" in output
 
 
+@pytest.mark.slow
+def test_a_worker_that_comes_back_to_a_finished_run_says_so_and_ends(pair):
+    addresses = f"127.0.0.1:{free_port()},127.0.0.1:{free_port()}"
+    train(pair, "--cluster", addresses, "--index", "1")
+    assert "run is finished, nobody else came" in (pair / "worker.1.log").read_text()
+
+
 @contextlib.contextmanager
 def waiting_for_another_machine(folder):
     """A launch whose peer never comes; yields it with its worker, which waits."""
@@ -399,7 +406,7 @@ def waiting_for_another_machine(folder):
         for line in process.stdout:
             if "waiting for" in line:
                 break
-        assert line == f"worker 0: waiting for {other} ...\n"
+        assert line == f"worker 0: waiting for {other}, for at most 10 minutes ...\n"
         (worker,) = workers_of(process)
         yield process, worker
 

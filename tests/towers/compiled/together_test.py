@@ -61,7 +61,8 @@ def test_the_chief_alone_writes_and_every_process_draws_its_towers(found):
     (_, chief), *others, (_, alone) = found
     assert chief["written"] == alone["written"]
     assert "1.weights.h5" in chief["written"] and "log.csv" in chief["written"]
-    assert all(other["written"] == [] for _, other in others)
+    assert all(other["written"] == [] and other["sent"] == 0 for _, other in others)
+    assert chief["sent"] == alone["sent"]
     if "checkpoints" in alone:  # One of the slow cases.
         assert [own["checkpoints"] for _, own in found[:-1]] == [True] + [False] * len(others)
         assert sorted(name for _, own in found[:-1] for name in own["curves"]) == alone["curves"]

@@ -1,7 +1,9 @@
 """One of several processes of `together_test.py`, or the one that they are compared with."""
 
+import http.server
 import json
 import os
+import threading
 
 import keras
 import numpy as np
@@ -16,18 +18,18 @@ X, Y = RANDOM.normal(size=(ROWS, 4)).astype("float32"), RANDOM.integers(0, 3, RO
 HELD_OUT = RANDOM.normal(size=(9, 4)).astype("float32"), RANDOM.integers(0, 3, 9)
 
 
-def network(index, make=keras.Sequential):
+def network(index, make=keras.Sequential, **options):
     """A model whose first weights are another's in each process: those of the chief count."""
     keras.utils.set_random_seed(1 + index)
     layers = keras.layers
     model = make([keras.Input((4,)), layers.Dense(8, "relu"), layers.BatchNormalization(),
                   layers.Dropout(0.2), layers.Dense(3, "softmax")])  # fmt: skip
-    return compiled(model)
+    return compiled(model, **options)
 
 
-def compiled(model):
+def compiled(model, **options):
     losses = "sparse_categorical_crossentropy"
-    model.compile(keras.optimizers.Adam(0.05), losses, metrics=["accuracy"])
+    model.compile(keras.optimizers.Adam(0.05, **options), losses, metrics=["accuracy"])
     return model
 
 
@@ -83,7 +85,8 @@ def callbacks(one):
     if one["all"]:
         rate = kinds.LearningRateScheduler(lambda epoch, rate: rate * 0.9)
         heard += [rate, kinds.TerminateOnNaN(), kinds.TensorBoard(folder / "curves")]
-    model = network(one["index"])
+        heard += [kinds.RemoteMonitor(f"http://{one['monitor']}"), kinds.SwapEMAWeights()]
+    model = network(one["index"], use_ema=one["all"])
     found = fit(one, model, epochs=7, validation_data=HELD_OUT, callbacks=heard)
     one["own"]["written"] = sorted(path.name for path in folder.iterdir())
     return found | {"heard": records.heard}
@@ -156,8 +159,24 @@ def refused(one):
 CASES = (callbacks, evaluation, parts, steps, resumed, refused)
 
 
+class Monitor(http.server.BaseHTTPRequestHandler):
+    """A server that counts what is sent to it."""
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.heard += 1
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+
 def find_out(config, folder, processes, cases, num_towers):
     """Joins the processes of a `TF_CONFIG`, if there is one; writes what it finds into a file."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Monitor)
+    server.heard = 0
+    threading.Thread(target=server.serve_forever, daemon=True).start()
     folder.mkdir()
     towers.enable_determinism()
     towers.select_devices(num_towers)
@@ -167,7 +186,9 @@ def find_out(config, folder, processes, cases, num_towers):
     else:
         joined = towers.processes.Processes()
     one = {"index": joined.index, "count": joined.count, "folder": folder, "own": {},
-           "processes": processes, "all": len(cases) == len(CASES),
+           "monitor": f"127.0.0.1:{server.server_port}", "processes": processes,
+           "all": len(cases) == len(CASES),
            "devices": helpers.tower_devices(num_towers // joined.count)}  # fmt: skip
     found = {case.__name__: case(one) for case in CASES if case.__name__ in cases}
+    one["own"]["sent"] = server.heard
     (folder / "found.json").write_text(json.dumps([found, one["own"]]))

@@ -70,7 +70,7 @@ def test_nobody_goes_on_while_one_is_missing_and_all_name_it():
     addresses = free_addresses(3)
     found = wait_in_threads(addresses, [0, 1], seconds=3)
     for lines, error in found.values():
-        assert lines == [f"waiting for {addresses[2]} ..."]
+        assert lines == [f"waiting for {addresses[2]}, for at most 0.05 minutes ..."]
         assert error.startswith(f"{addresses[2]} did not come within 0.05 minutes.")
 
 

@@ -73,6 +73,19 @@ def test_an_error_of_which_no_peer_is_the_cause_stays_what_it_is():
         assert watch.find_lost() == ""
 
 
+def test_nccl_that_cannot_connect_the_machines_is_one_line_with_a_remedy():
+    addresses = free_addresses(2)
+    with serve_as_tensorflow(addresses[1]):
+        watch, _ = watched(addresses)
+
+        @watch.naming
+        def total():
+            raise tf.errors.InternalError(None, None, "Ops is aborted by: NCCL: no socket.\nMore")
+
+        with pytest.raises(RuntimeError, match=r"^NCCL: no socket\. Set NCCL_SOCKET_IFNAME"):
+            total()
+
+
 def test_tensorflow_that_has_begun_alone_cannot_join(monkeypatch):
     config = '{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 1}}'
     monkeypatch.setenv("TF_CONFIG", config)

@@ -1,0 +1,140 @@
+"""What more processes cost: memory, seconds to join, time and bytes of a step, the chief's share.
+
+    python -m benchmarks.many_processes 2 4 8 16
+
+Each number of processes trains the same model on this machine, in a network of its own, whose
+loopback counts all bytes. Then the measured bytes on paper: the time of a ring over fast networks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from towers.ground.quiet import import_tensorflow_quietly
+from towers.scripts.launching.cluster import free_ports
+from towers.scripts.launching.network import enter_private_network
+
+STEPS, WIDTH, INPUTS, ROWS = 40, 1000, 500, 64
+PARAMETERS = 25.6e6  # Of a ResNet-50.
+NETWORKS, GPUS, GPUS_OF_A_MACHINE = (100e9, 400e9), (64, 512), 8
+
+
+def loopback_bytes() -> int:
+    """Returns the bytes that went through the loopback of this network."""
+    lines = Path("/proc/net/dev").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.strip().startswith("lo:"))
+
+
+def work() -> None:
+    """Trains as one of several processes; the chief prints what all found."""
+    import_tensorflow_quietly()
+    import keras
+    import numpy as np
+
+    import towers
+
+    class Notes(keras.callbacks.Callback):
+        """The time, the processor's time and the bytes after each epoch."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.found: list[tuple[float, float, int]] = []
+
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            self.found.append((time.monotonic(), time.process_time(), loopback_bytes()))
+
+    began = time.monotonic()
+    processes = towers.processes.join_processes()
+    joined = time.monotonic() - began
+    keras.utils.set_random_seed(0)
+    layers = [keras.Input((INPUTS,)), keras.layers.Dense(WIDTH, "relu"), keras.layers.Dense(1)]
+    model = keras.Sequential(layers)
+    model.compile("sgd", "mse")
+    notes, rows = Notes(), ROWS * processes.count
+    x = np.ones((rows * STEPS, INPUTS), "float32")
+    towers.fit(model, x, x[:, :1], batch_size=rows, epochs=3, verbose=0, callbacks=[notes])
+    (_, (at, cpu, sent), (end, cpu_end, sent_end)) = notes.found
+    own = {
+        "joined": joined,
+        "memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "ms": (end - at) / STEPS * 1e3,
+        "cpu": (cpu_end - cpu) / STEPS * 1e3,
+        "bytes": (sent_end - sent) / STEPS,
+        "gradient": 4 * model.count_params(),
+    }
+    every = [json.loads(one) for one in processes.share(json.dumps(own).encode())]
+    if processes.is_chief:
+        print(json.dumps(every))
+
+
+def measure(count: int) -> list[dict[str, float]]:
+    """Returns what each of so many processes found."""
+    addresses = [f"127.0.0.1:{port}" for port in free_ports(count)]
+    started = []
+    for index in range(count):
+        place = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
+        environment = {"TF_CONFIG": json.dumps(place), "TF_NUM_INTRAOP_THREADS": "1"}
+        started.append(
+            subprocess.Popen(
+                [sys.executable, "-m", "benchmarks.many_processes", "--worker"],
+                env={**os.environ, **environment}, stdout=subprocess.PIPE, text=True,
+            )
+        )  # fmt: skip
+    outputs = [process.communicate()[0] for process in started]
+    if any(process.returncode for process in started):
+        raise RuntimeError("\n".join(outputs))
+    found: list[dict[str, float]] = json.loads(outputs[0].splitlines()[-1])
+    return found
+
+
+def row(count: int, every: list[dict[str, float]]) -> str:
+    """Returns the row of a number of processes."""
+    chief, total = every[0], sum(one["cpu"] for one in every)
+    return (
+        f"| {count} | {sum(one['memory'] for one in every) / count:.0f} "
+        f"| {max(one['joined'] for one in every):.1f} | {chief['ms']:.1f} | {total / count:.1f} "
+        f"| {chief['bytes'] / count / 1e6:.2f} | {chief['bytes'] / count / chief['gradient']:.2f} "
+        f"| {chief['cpu'] / total * count:.2f} |"
+    )
+
+
+def on_paper() -> str:
+    """Returns the milliseconds that a ring of machines needs for the gradients of a ResNet-50."""
+    lines = []
+    for gpus in GPUS:
+        machines = gpus // GPUS_OF_A_MACHINE
+        sent = 2 * (machines - 1) / machines * 4 * PARAMETERS
+        times = " | ".join(f"{8 * sent / network * 1e3:.1f}" for network in NETWORKS)
+        lines.append(f"| {gpus} | {sent / 1e6:.0f} | {times} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Prints the tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("counts", nargs="*", type=int, default=[2, 4, 8, 16], metavar="N")
+    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.worker:
+        return work()
+    enter_private_network()
+    print("| Processes | MB each | s to join | ms a step | CPU ms each | MB a step each "
+          "| of the gradients | chief's CPU |")  # fmt: skip
+    print("|---|---|---|---|---|---|---|---|")
+    for count in arguments.counts:
+        print(row(count, measure(count)), flush=True)
+    print("\n| GPUs | MB a step and machine | ms at 100 Gbit/s | ms at 400 Gbit/s |")
+    print(f"|---|---|---|---|\n{on_paper()}")
+    return None
+
+
+if __name__ == "__main__":
+    main()
