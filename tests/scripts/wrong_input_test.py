@@ -179,7 +179,7 @@ FLAGS = {
     "epochs in capitals": (train("--Epochs", "3"), "Did you mean 'epochs'?"),
     "underlined flag": (train("--batch_size", "3"), "Write --batch-size."),
     "single dash": (train("-epochs", "3"), "Write --epochs."),
-    "flag of before": (["launch", "--nnodes", "2", "--", "train", "shapes"], "Use --ray"),
+    "flag of before": (["launch", "--nnodes", "2", "--", "train", "shapes"], "--ray ADDRESS"),
     "comparison of one": (["compare", "runs/a"], "takes two or more run directories"),
     "help of nothing": (["help", "trian"], "no command 'trian'. Did you mean 'train'?"),
     "recipe as a command": (["shapes"], "Write `towers train shapes`."),
