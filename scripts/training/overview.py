@@ -46,10 +46,14 @@ class Overview(NamedTuple):
         return starts[-1].get("processes", 1) if starts else 1
 
     @property
-    def best_value(self) -> str:
-        """The metric that decides, its best value and its step, in a few words."""
-        best, name = self.last(TEST, best=True), self.record.get("best_metric")
-        return f"{name} {best[name]:.4f} at step {best['step']}" if name in best else ""
+    def result(self) -> str:
+        """The part that was evaluated, the metric that decides and its step, in a few words.
+
+        It is the best evaluation or, where nothing was chosen by them, the last one.
+        """
+        found, name = self.last(TEST, best=self.record["chooses"]), self.record.get("best_metric")
+        part = (self.record.get("about") or {}).get("evaluated", TEST)
+        return f"{part} {name} {found[name]:.4f} at step {found['step']}" if name in found else ""
 
     def last(self, kind: str, *, best: bool = False) -> dict[str, Any]:
         """Returns the numbers of the last line of a kind, or of the last best one; or none."""

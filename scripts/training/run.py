@@ -189,7 +189,8 @@ class Training(OpenRun):
         saved = f", step {position.step} saved in {self.plan.directory.path}" if is_chief else ""
         self.output.write(f"done: {reason}{saved}")
         if is_chief and best.value is not None:
-            self.output.write(f"best {best.metric}: {best.value:.4f} at step {best.step}")
+            part = self.session.data.evaluated
+            self.output.write(f"best {part} {best.metric}: {best.value:.4f} at step {best.step}")
         if reason in SIGNAL_CODES and self.session.processes.count > 1:
             self.output.write("continue with the commands that started all processes")
         elif reason in SIGNAL_CODES:

@@ -23,8 +23,10 @@ from towers.ground.quiet import import_tensorflow_quietly
 # What must not change while a run goes on; devices, placement and reports may.
 IDENTITY = ("recipe", "fields", "seed", "precision", "batch_norm", "updates")
 # What runs of earlier releases mean that lack an entry of run.json or, by recipe, a field.
-BEFORE: dict[str, Any] = {}
+BEFORE: dict[str, Any] = {"chooses": True}
+OF_IMAGES = {"validation_share": 0.0, "part": ""}
 FIELDS_BEFORE: dict[str, dict[str, Any]] = {
+    **dict.fromkeys(("shapes", "mnist", "fashion_mnist", "cifar10", "cifar10_resnet"), OF_IMAGES),
     "chatbot": {"marks": False, **dict.fromkeys(("sender", "text", "time", "me", "answers"), "")},
     "images": {"background": 255, "columns": [], "levels": 0, "nested": "one"},
     "language_model": {"marks": False},
@@ -179,6 +181,8 @@ def check_record(record: dict[str, Any]) -> None:
     data = [] if record["data"] is None else record["data"]
     if not isinstance(data, list) or not all(isinstance(one, str) for one in data):
         wrong.append("data")
+    if not isinstance(record["chooses"], bool):
+        wrong.append("chooses")
     if not isinstance(record["starts"], list) or not all(map(is_start, record["starts"])):
         wrong.append("starts")
     if not isinstance(record.get("best_metric"), (str, type(None))):

@@ -78,6 +78,8 @@ class RunFiles:
         """Returns the best evaluation up to a checkpoint, or none if its weights are lost."""
         best = towers.actions.Best(**checkpoint.state["best"])
         path = self._checkpoints.best_path
+        if not self._session.data.chooses:  # An earlier release chose by them.
+            return towers.actions.Best(best.metric, best.maximize)
         if best.value is None or self._checkpoints.has_best:
             return best
         warnings.warn(
@@ -120,12 +122,12 @@ class RunFiles:
     def add_evaluation(self, metrics: dict[str, float]) -> bool:
         """Adds an evaluation of the current step, and returns whether it is the best so far.
 
-        The best is saved.
+        The best is saved. On test data none is: nothing is chosen by it.
         """
         step = self._updates.position.step
         self.evaluated_step = step
         self.curves.write(EVALUATION, step, metrics)
-        better = self.best.improves(step, metrics)
+        better = self._session.data.chooses and self.best.improves(step, metrics)
         self.metrics.write(TEST, step, {**metrics, "best": better})
         if better:
             state, groups = self._state(), self._updates.step.groups()

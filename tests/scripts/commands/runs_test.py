@@ -48,12 +48,12 @@ def test_all_runs_below_a_folder_are_listed(runs, capsys):
     (runs / "other" / "run.json").write_text("{}")  # Of another program.
     assert main(["runs", str(runs), "--json"]) == 0
     header, *rows, last = capsys.readouterr().out.splitlines()
-    names = "run recipe state processes starts step best changed size"
+    names = "run recipe state processes starts step result changed size"
     assert header.split() == names.split()
-    assert all("  2          2       30    accuracy" in row for row in rows)
+    assert all("  2          2       30    test accuracy" in row for row in rows)
     assert [row.split()[0].removeprefix(f"{runs}/") for row in rows] == ["a", "c", "d", "group/b"]
     assert [row.split()[2] for row in rows] == ["finished", "unfinished", "unsaved", "stopped"]
-    assert all("30    accuracy 0.2000  20" in row for row in rows)
+    assert all("30    test accuracy 0.2000  20" in row for row in rows)
     (first, *_) = json.loads(last)["runs"]
     assert first["best"] == {"step": 20, "accuracy": 0.2}
     assert first["test"] == {"step": 30, "accuracy": 0.3}

@@ -14,6 +14,8 @@ from tests.scripts.runs import arrays_of, train_shapes, weights_of
 from towers.saving.checkpoint_folder import CheckpointFolder
 from towers.scripts.main import main
 from towers.scripts.training.metrics_file import read_metrics
+from towers.scripts.training.run_directory import RunDirectory
+from towers.scripts.training.saved_run import choose_checkpoint
 
 STEPS = ["--report-every", "2", "--checkpoint-every", "2"]
 
@@ -24,7 +26,7 @@ def train(run_dir, *options):
 
 @pytest.fixture(scope="module")
 def finished_run(tmp_path_factory):
-    """A run of six steps, made once; tests work on copies."""
+    """A run of six steps that holds nothing out, made once; tests work on copies."""
     path = tmp_path_factory.mktemp("runs") / "shapes"
     assert train(path, "--steps", "6", "--keep-checkpoints", "2", "--quiet") == 0
     return path
@@ -35,9 +37,32 @@ def run(finished_run, tmp_path):
     return shutil.copytree(finished_run, tmp_path / "run")
 
 
-def test_so_many_checkpoints_are_kept(finished_run):
+def test_so_many_checkpoints_are_kept_and_none_is_chosen_by_test_data(finished_run):
     names = sorted(path.name for path in (finished_run / "checkpoints").iterdir())
-    assert names == ["best.ckpt.npz", "step-00000004.ckpt.npz", "step-00000006.ckpt.npz"]
+    assert names == ["step-00000004.ckpt.npz", "step-00000006.ckpt.npz"]
+    (line,) = (line for line in read_metrics(finished_run / "metrics.jsonl") if "best" in line)
+    assert line["best"] is False
+
+
+def test_a_run_of_an_earlier_release_that_goes_on_is_chosen_by_test_data_no_longer(run):
+    path = run / "run.json"
+    record = json.loads(path.read_text())
+    assert record.pop("chooses") is False
+    path.write_text(json.dumps(record))
+    shutil.copy(run / "checkpoints/step-00000004.ckpt.npz", run / "checkpoints/best.ckpt.npz")
+    directory = RunDirectory(run)
+    assert choose_checkpoint(directory, directory.read(), "best").step == 4
+    assert train(run, "--steps", "7", "--quiet") == 0
+    assert choose_checkpoint(directory, directory.read(), "best").step == 7
+    assert choose_checkpoint(directory, directory.read(), "4").step == 4
+    with pytest.raises(ValueError, match=r"of step 5\. There are those of steps 4, 6"):
+        choose_checkpoint(directory, directory.read(), "5")
+
+
+def test_test_data_does_not_end_a_training(tmp_path, capsys):
+    assert train(tmp_path / "run", "--early-stopping", "2") == 2
+    assert "--set validation_share=0.1" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
 
 
 def test_metrics_hold_each_step_once_over_a_resume(run, capsys):
