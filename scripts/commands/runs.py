@@ -17,8 +17,7 @@ from typing import Annotated, Any
 
 from towers.scripts.options.setting import Flag
 from towers.scripts.shown import show, table
-from towers.scripts.training.metrics_file import TEST, TRAIN
-from towers.scripts.training.overview import Overview, find_runs, read_overview
+from towers.scripts.training.overview import TEST, TRAIN, Overview, find_runs, read_overview
 from towers.scripts.wrong_input import WrongInputError, wrong_input
 
 USAGE = "towers runs [FOLDER] [--json]\n       towers runs compare RUN RUN [...] [--json]"

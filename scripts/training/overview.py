@@ -12,9 +12,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import towers
-from towers.scripts.training.metrics_file import END, TEST, TRAIN, read_metrics
 from towers.scripts.training.run_directory import RunDirectory
 
+END, TEST, TRAIN = (
+    towers.actions.MetricsFile.END, towers.actions.MetricsFile.TEST,
+    towers.actions.MetricsFile.TRAIN,
+)  # fmt: skip
 CHECKPOINT = re.compile(r"step-(\d+)\.ckpt\.npz")
 
 
@@ -114,7 +117,7 @@ def read_overview(path: Path) -> Overview:
     """
     directory = RunDirectory(path)
     record = directory.read()
-    metrics = read_metrics(directory.metrics)
+    metrics = towers.actions.MetricsFile(directory.metrics).read()
     saved = checkpoint_steps(directory.checkpoints)
     stats = list(stats_of(path))
     ends = [line for line in metrics if line["kind"] == END]

@@ -10,7 +10,6 @@ from typing import Any
 
 import towers
 from towers.scripts.training.claim import claim
-from towers.scripts.training.metrics_file import END
 from towers.scripts.training.open import OpenRun, open_run
 from towers.scripts.training.options import TrainOptions
 from towers.scripts.training.plan import plan_run
@@ -51,7 +50,8 @@ class Training(OpenRun):
         is_new = not self.updates.position.step
         if is_new and self.session.processes.is_chief:
             self.files.curves.write_graph(self.updates.step.graph)
-            self.files.curves.write_hyperparameters(EVALUATION, hyperparameters(self.record))
+            name, values = str(self.plan.directory.path), hyperparameters(self.record)
+            self.files.curves.write_hyperparameters(EVALUATION, values, name=name)
         with towers.actions.stop_on_signals() as signals:
             actions = towers.actions.share_stop_requests(
                 self.session.processes, [*self._actions(after_save), signals]
@@ -185,7 +185,8 @@ class Training(OpenRun):
             early = self.plan.options.periods.early_stopping
             finished = position.step >= self.total_steps
             finished |= early is not None and best.stale >= early
-            self.files.metrics.write(END, position.step, {"reason": reason, "finished": finished})
+            metrics, values = self.files.metrics, {"reason": reason, "finished": finished}
+            metrics.write(metrics.END, position.step, values)
         saved = f", step {position.step} saved in {self.plan.directory.path}" if is_chief else ""
         self.output.write(f"done: {reason}{saved}")
         if is_chief and best.value is not None:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import towers
-from towers.scripts.training.metrics_file import TEST, MetricsFile
 from towers.scripts.training.run_directory import RunDirectory
 from towers.scripts.training.run_output import RunOutput
 from towers.scripts.training.session import Session
@@ -41,7 +40,7 @@ class RunFiles:
         keep: int,
     ):
         self.curves = towers.actions.SummaryWriters(directory.summaries)
-        self.metrics = MetricsFile(directory.metrics)
+        self.metrics = towers.actions.MetricsFile(directory.metrics)
         self.best = towers.actions.Best(session.recipe.best_metric, session.recipe.maximize)
         self.evaluated_step = 0
         self._checkpoints = towers.checkpoints.CheckpointFolder(directory.checkpoints, keep=keep)
@@ -116,7 +115,8 @@ class RunFiles:
         )
         write(report, rates)
         if processes.is_chief:
-            self.metrics.write_report(report, rates)
+            values = towers.actions.report_values(report, rates)
+            self.metrics.write(self.metrics.TRAIN, report.step, values)
         self._output.report(report, rates, unit, first if processes.count > 1 else None)
 
     def add_evaluation(self, metrics: dict[str, float]) -> bool:
@@ -128,7 +128,7 @@ class RunFiles:
         self.evaluated_step = step
         self.curves.write(EVALUATION, step, metrics)
         better = self._session.data.chooses and self.best.improves(step, metrics)
-        self.metrics.write(TEST, step, {**metrics, "best": better})
+        self.metrics.write(self.metrics.TEST, step, {**metrics, "best": better})
         if better:
             state, groups = self._state(), self._updates.step.groups()
             self._sync_curves()  # A run may go on from the best.

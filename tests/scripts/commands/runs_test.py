@@ -10,8 +10,8 @@ import pytest
 
 from tests.scripts.runs import train_shapes
 from tests.scripts.training.beginning import RECORD
+from towers.saving.metrics_file import MetricsFile
 from towers.scripts.main import main
-from towers.scripts.training.metrics_file import END, TEST, TRAIN, MetricsFile
 from towers.scripts.training.run_directory import RunDirectory
 
 
@@ -24,13 +24,13 @@ def make_run(path, rate, *, steps=(10, 20, 30), saved=True, ends=True, finished=
     directory.begin(record, ["CPU"], directory.read(), num_processes=2)
     metrics = MetricsFile(directory.metrics)
     for number, step in enumerate(steps):
-        metrics.write(TRAIN, step, {"epoch": 1, "loss": rate / step})
-        metrics.write(TEST, step, {"accuracy": step / 100, "best": number < 2})
+        metrics.write(MetricsFile.TRAIN, step, {"epoch": 1, "loss": rate / step})
+        metrics.write(MetricsFile.TEST, step, {"accuracy": step / 100, "best": number < 2})
     if saved:
         directory.checkpoints.mkdir()
         (directory.checkpoints / f"step-{steps[-1]:08d}.ckpt.npz").write_bytes(b"")
     if ends:
-        metrics.write(END, steps[-1], {"reason": "", "finished": finished})
+        metrics.write(MetricsFile.END, steps[-1], {"reason": "", "finished": finished})
     return path
 
 

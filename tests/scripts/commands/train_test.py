@@ -12,8 +12,8 @@ from tensorboard.util.tensor_util import make_ndarray
 
 from tests.scripts.runs import arrays_of, train_shapes, weights_of
 from towers.saving.checkpoint_folder import CheckpointFolder
+from towers.saving.metrics_file import MetricsFile
 from towers.scripts.main import main
-from towers.scripts.training.metrics_file import read_metrics
 from towers.scripts.training.run_directory import RunDirectory
 from towers.scripts.training.saved_run import choose_checkpoint
 
@@ -40,7 +40,9 @@ def run(finished_run, tmp_path):
 def test_so_many_checkpoints_are_kept_and_none_is_chosen_by_test_data(finished_run):
     names = sorted(path.name for path in (finished_run / "checkpoints").iterdir())
     assert names == ["step-00000004.ckpt.npz", "step-00000006.ckpt.npz"]
-    (line,) = (line for line in read_metrics(finished_run / "metrics.jsonl") if "best" in line)
+    (line,) = (
+        line for line in MetricsFile(finished_run / "metrics.jsonl").read() if "best" in line
+    )
     assert line["best"] is False
 
 
@@ -71,7 +73,7 @@ def test_metrics_hold_each_step_once_over_a_resume(run, capsys):
     assert output.count("\n") == 1
     summary = json.loads(output)
     assert (summary["step"], summary["state"], summary["reason"]) == (8, "finished", "8 steps done")
-    lines = read_metrics(run / "metrics.jsonl")
+    lines = MetricsFile(run / "metrics.jsonl").read()
     found = [(line["kind"], line["step"]) for line in lines]
     train_steps = [("train", step) for step in (2, 4, 6, 8)]
     assert sorted(found) == sorted([*train_steps, ("test", 6), ("test", 8), ("end", 8)])
@@ -87,7 +89,7 @@ def test_a_report_is_the_mean_since_the_last_also_over_a_resume(tmp_path):
     fives, ten, resumed = (
         [
             line
-            for line in read_metrics(tmp_path / name / "metrics.jsonl")
+            for line in MetricsFile(tmp_path / name / "metrics.jsonl").read()
             if line["kind"] == "train"
         ]
         for name in ("fives", "ten", "resumed")
@@ -119,7 +121,7 @@ def test_quiet_still_says_what_is_wrong(run, capsys):
 def test_a_run_of_minutes_stops_and_goes_on(run, capsys):
     assert train(run, "--steps", "400", "--max-minutes", "1e-6") == 0
     assert "done: 1e-06 minutes are over, step 7 saved" in capsys.readouterr().out
-    assert read_metrics(run / "metrics.jsonl")[-1]["finished"] is False
+    assert MetricsFile(run / "metrics.jsonl").read()[-1]["finished"] is False
     assert CheckpointFolder(run / "checkpoints").latest().step == 7
 
 
@@ -133,7 +135,7 @@ def test_overwrite_removes_the_run_and_nothing_else(run):
     assert [path.read_text() for path in mine] == ["mine"] * 3
     assert not curves.intersection(run.rglob("*tfevents*"))
     assert arrays_of(run)[0] == 2
-    assert [line["step"] for line in read_metrics(run / "metrics.jsonl")] == [2, 2, 2]
+    assert [line["step"] for line in MetricsFile(run / "metrics.jsonl").read()] == [2, 2, 2]
     record = json.loads((run / "run.json").read_text())
     assert record["seed"] == 9 and len(record["starts"]) == 1
 
@@ -165,7 +167,7 @@ def test_a_run_that_never_saved_may_be_replaced(run, capsys):
     assert train(run, "--steps", "2", "--set", "learning_rate=0.5", "--quiet") == 0
     record = json.loads((run / "run.json").read_text())
     assert record["fields"]["learning_rate"] == 0.5 and len(record["starts"]) == 1
-    assert [line["step"] for line in read_metrics(run / "metrics.jsonl")] == [2, 2, 2]
+    assert [line["step"] for line in MetricsFile(run / "metrics.jsonl").read()] == [2, 2, 2]
 
 
 def test_a_run_begins_with_the_weights_of_another(run, tmp_path, capsys):
