@@ -118,7 +118,7 @@ class FitFiles:
         one = {**before["fields"], "data": before.get("data_key"), "seed": before["seed"]}
         own = json.loads(json.dumps(self._record))
         other = {**own["fields"], "data": own["data_key"], "seed": own["seed"]}
-        if other["learning_rate"] == rate_of(model.optimizer):  # The saved one.
+        if other["learning_rate"] == rate_of(model):  # The saved one.
             one.pop("learning_rate", None)
         last = before["starts"][-1]
         one["towers"], other["towers"] = len(last["devices"]) * last["processes"], num_towers
@@ -188,9 +188,9 @@ def describe_fit(
         "model": model.name,
         "batch_size": getattr(data, "batch_size", None),
         **{name: plain(settings[name]) for name in names},
-        "loss": plain(model.loss),
-        "optimizer": plain(model.optimizer),
-        "learning_rate": rate_of(model.optimizer),
+        "loss": plain(getattr(model, "loss", None)),
+        "optimizer": plain(getattr(model, "optimizer", None)),
+        "learning_rate": rate_of(model),
         "clip_norm": options.clip_norm,
         "accumulate": options.accumulate,
     }
@@ -210,9 +210,10 @@ def describe_fit(
     }
 
 
-def rate_of(optimizer: keras.optimizers.Optimizer) -> Any:
-    """Returns the learning rate of an optimizer, or its schedule in words; None without any."""
-    if optimizer is None:
+def rate_of(model: keras.Model) -> Any:
+    """Returns the learning rate of a model, or its schedule in words; None without any."""
+    optimizer = getattr(model, "optimizer", None)
+    if not isinstance(optimizer, keras.optimizers.Optimizer):
         return None
     rate = optimizer.get_config().get("learning_rate")
     return plain(keras.optimizers.schedules.deserialize(rate)) if isinstance(rate, dict) else rate
