@@ -3,7 +3,7 @@
 Source:   the TensorFlow CIFAR-10 tutorial (cifar10.py), after Krizhevsky 2009
 Data:     towers download cifar10
 Command:  towers train cifar10 --towers 2
-Expected: 66.2 % test accuracy (best of 20 epochs) with 10,000 images, pixels after JPEG, in
+Expected: 66.2 % test accuracy (best of 20 tests) with 10,000 images, pixels after JPEG, in
           3 minutes on two CPU cores; the tutorial states about 86 % after 100,000 updates on all
           images
 """

@@ -194,7 +194,6 @@ def describe_fit(
         "clip_norm": options.clip_norm,
         "accumulate": options.accumulate,
     }
-    is_array = isinstance(data, ArrayData)
     return {
         "recipe": RECIPE,
         "fields": fields,
@@ -203,11 +202,20 @@ def describe_fit(
         "batch_norm": "mean",
         "updates": "sync",
         "data": None,
-        "data_key": digest(compared_arrays(data)) if is_array else repr(data.spec),
+        "data_key": digest(compared_arrays(data))
+        if isinstance(data, ArrayData)
+        else repr(data.spec),
         "about": {"evaluated": "validation"},
         "best_metric": "loss",
         "chooses": False,
     }
+
+
+def key_of(data: Data) -> str:
+    """Returns a digest of arrays; of other data, whose rows may come in any order, the specs."""
+    if isinstance(data, ArrayData):
+        return digest(compared_arrays(data))
+    return repr(data.spec)
 
 
 def rate_of(model: keras.Model) -> Any:
