@@ -204,7 +204,7 @@ def test_a_run_that_goes_on_otherwise_says_how(run_dir, tmp_path):
         towers.fit(model, X[1:], Y[1:], batch_size=5, epochs=3, verbose=0, run_dir=folder, seed=7)
     text = str(warned[0].message)
     for difference in (
-        "batch_size 2 before, 5 now", "other data", "loss mse before, Huber(delta=2.0) now",
+        "batch_size 2 before, 5 now", "other data", "loss mse before, Huber() now",
         "optimizer SGD(momentum=0.9) before, SGD(momentum=0.5) now", "now; seed ",
         "towers 2 before, 1 now", "0.2 now",
     ):  # fmt: skip
