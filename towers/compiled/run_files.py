@@ -224,7 +224,9 @@ def rate_of(model: keras.Model) -> Any:
     if not isinstance(optimizer, keras.optimizers.Optimizer):
         return None
     rate = optimizer.get_config().get("learning_rate")
-    return plain(keras.optimizers.schedules.deserialize(rate)) if isinstance(rate, dict) else rate
+    if isinstance(rate, dict):
+        return plain(keras.optimizers.schedules.deserialize(rate))
+    return float(f"{rate:.7g}") if isinstance(rate, float) else rate  # The digits of a float32.
 
 
 def plain(value: Any) -> Any:
