@@ -14,7 +14,6 @@ from typing import Any
 import tensorflow as tf
 
 import towers
-from towers.scripts.training.run_directory import package_versions
 
 ROOT = Path(__file__).resolve().parents[1]
 PROCESSOR = Path("/proc/cpuinfo")
@@ -39,7 +38,7 @@ def append_line(path: Path, arguments: Sequence[str], results: Any) -> None:
         "cores": towers.devices.num_cores(),
         "gpus": gpus(),
         "python": platform.python_version(),
-        "versions": package_versions(),
+        "versions": towers.checkpoints.package_versions(),
         "arguments": list(arguments),
         "results": results,
     }

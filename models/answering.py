@@ -69,15 +69,16 @@ def answering(model: AnsweringModel, *, training: bool, label_smoothing: float =
     def tower_fn(shard: Any) -> tuple[tf.Tensor, tf.Tensor, dict[str, tf.Tensor]]:
         question, answer = shard
         hidden = model.hidden(question, decoder_inputs(answer), training=training)
-        counted = (answer != PAD) & (answer != UNKNOWN)
-        return tower_sums(
-            hidden,
-            *model.projection.weights_and_bias(),
-            answer,
-            counted,
-            training=training,
-            label_smoothing=label_smoothing,
-        )
+        with tf.name_scope("loss"):
+            counted = (answer != PAD) & (answer != UNKNOWN)
+            return tower_sums(
+                hidden,
+                *model.projection.weights_and_bias(),
+                answer,
+                counted,
+                training=training,
+                label_smoothing=label_smoothing,
+            )
 
     return tower_fn
 

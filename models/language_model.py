@@ -128,5 +128,6 @@ def sentences(model: LanguageModel, *, training: bool) -> TowerFn:
 def _sums(
     model: LanguageModel, hidden: tf.Tensor, targets: tf.Tensor, training: bool
 ) -> tuple[tf.Tensor, tf.Tensor, dict[str, tf.Tensor]]:
-    counted = tf.not_equal(targets, PAD)
-    return tower_sums(hidden, *model.kernel_and_bias(), targets, counted, training=training)
+    with tf.name_scope("loss"):
+        counted = tf.not_equal(targets, PAD)
+        return tower_sums(hidden, *model.kernel_and_bias(), targets, counted, training=training)

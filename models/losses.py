@@ -102,9 +102,10 @@ def tower_function(model: keras.Model, training: bool, measure: Callable[..., Me
     def tower_fn(shard: Any) -> tuple[tf.Tensor, tf.Tensor, dict[str, tf.Tensor]]:
         images, *targets = shard
         logits = at_least_float32(model(images, training=training))
-        loss_sum, weight, correct = map(tf.reduce_sum, measure(logits, *targets))
-        if training:
-            loss_sum += weight * regularisation(model, loss_sum.dtype)
+        with tf.name_scope("loss"):
+            loss_sum, weight, correct = map(tf.reduce_sum, measure(logits, *targets))
+            if training:
+                loss_sum += weight * regularisation(model, loss_sum.dtype)
         return loss_sum, weight, {"accuracy": correct}
 
     return tower_fn

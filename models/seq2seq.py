@@ -158,16 +158,18 @@ class Seq2Seq(AnsweringModel):
         self, question: tf.Tensor, answer_inputs: tf.Tensor, training: bool = False
     ) -> tf.Tensor:
         """Returns the inputs of the projection, [batch, answer_length, output size]."""
-        state = self.start(question, training=training)
-        inputs = self.embedding(answer_inputs)
-        if self.input_feeding:
-            return self._fed(inputs, state, training)
-        for index, layer in enumerate(self.decoder_layers):
-            x = self._drop(len(self.forward_layers) + index, inputs, training)
-            outputs, *_ = layer(x, initial_state=list(state.cells[index]))
-            inputs = self._add(inputs, outputs)
-        attended = self._attended(self.attention(inputs, state.memory), inputs)
-        return self._drop(len(self.dropouts) - 1, attended, training)
+        with tf.name_scope("encoder"):
+            state = self.start(question, training=training)
+        with tf.name_scope("decoder"):
+            inputs = self.embedding(answer_inputs)
+            if self.input_feeding:
+                return self._fed(inputs, state, training)
+            for index, layer in enumerate(self.decoder_layers):
+                x = self._drop(len(self.forward_layers) + index, inputs, training)
+                outputs, *_ = layer(x, initial_state=list(state.cells[index]))
+                inputs = self._add(inputs, outputs)
+            attended = self._attended(self.attention(inputs, state.memory), inputs)
+            return self._drop(len(self.dropouts) - 1, attended, training)
 
     def start(self, question: tf.Tensor, training: bool = False) -> State:
         """Returns the state before the first token of the answers.

@@ -167,14 +167,16 @@ class Transformer(AnsweringModel):
         self, question: tf.Tensor, answer_inputs: tf.Tensor, training: bool = False
     ) -> tf.Tensor:
         """Returns the inputs of the projection, [batch, answer_length, size]."""
-        memories, visible = self._encode(question, training)
-        causal = causal_of(answer_inputs)
-        x = self._embed(answer_inputs, training)
-        for (own, cross, feed_forward), memory in zip(self.decoder, memories, strict=True):
-            x = own(x, visible=causal, training=training)
-            x = cross(x, memory=memory, visible=visible, training=training)
-            x = feed_forward(x, training=training)
-        return self.decoder_norm(x)
+        with tf.name_scope("encoder"):
+            memories, visible = self._encode(question, training)
+        with tf.name_scope("decoder"):
+            causal = causal_of(answer_inputs)
+            x = self._embed(answer_inputs, training)
+            for (own, cross, feed_forward), memory in zip(self.decoder, memories, strict=True):
+                x = own(x, visible=causal, training=training)
+                x = cross(x, memory=memory, visible=visible, training=training)
+                x = feed_forward(x, training=training)
+            return self.decoder_norm(x)
 
     def attention_weights(self, question: tf.Tensor, answer_inputs: tf.Tensor) -> tf.Tensor:
         """Returns how much each answer token attends to each question token, as `Seq2Seq` does.

@@ -5,6 +5,7 @@ from .loop.actions import restore_unreported as restore_unreported
 from .loop.actions import unreported as unreported
 from .loop.actions import with_rates as with_rates
 from .loop.curves import profile_steps as profile_steps
+from .loop.curves import report_values as report_values
 from .loop.curves import write_histograms as write_histograms
 from .loop.curves import write_summaries as write_summaries
 from .loop.printing import ProgressBar as ProgressBar
@@ -18,5 +19,6 @@ from .loop.stopping import stop_early as stop_early
 from .loop.stopping import stop_on_signals as stop_on_signals
 from .loop.updates import Action as Action
 from .loop.updates import NonFiniteGradientError as NonFiniteGradientError
+from .saving.metrics_file import MetricsFile as MetricsFile
 from .saving.summaries import SummaryWriters as SummaryWriters
 from .saving.summaries import remove_events_after as remove_events_after

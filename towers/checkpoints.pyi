@@ -6,3 +6,5 @@ from .saving.checkpoints import restore as restore
 from .saving.checkpoints import restore_matching as restore_matching
 from .saving.lock import lock_holder as lock_holder
 from .saving.lock import locked as locked
+from .saving.run_record import package_versions as package_versions
+from .saving.run_record import record_start as record_start

@@ -203,9 +203,10 @@ def open_image_files(
         path: as `list_examples` takes it.
         cache: the folder that keeps what the check found.
         reading: how a folder or a table is understood.
-        validation_share: fraction of the examples that are held out, where nothing says to which
-            part they belong: chosen by their names, so that new pictures move no others, and at
-            least one of each class that has two.
+        validation_share: fraction that is held out of the examples to train on and of those of
+            which nothing says to which part they belong, unless there is a validation part: chosen
+            by their names, so that new pictures move no others, and at least one of each class
+            that has two.
         max_broken: the most pictures that may be left out since they cannot be decoded.
         threads: that check; by default one per core.
         class_names: those of a trained network, in its order; a class that the data lacks is
@@ -290,7 +291,9 @@ class Builder:
     def _parts(self, several_labels: bool) -> list[str]:
         """Returns the part of each example; of a class that has two, both parts have one."""
         numbers = [held_out(example.name) for example, *_ in self._rows]
-        free = [i for i, (example, *_) in enumerate(self._rows) if example.part is None]
+        given = [example.part for example, *_ in self._rows]
+        divided = (None,) if VALIDATION in given else (None, TRAIN)
+        free = [i for i, part in enumerate(given) if part in divided]
         chosen = {i for i in free if numbers[i] < self._share}
         of_class: dict[tuple[str, ...], list[int]] = {}
         for i in free:
@@ -300,10 +303,7 @@ class Builder:
             if len(own) > 1 and self._share and not several_labels:
                 chosen.add(own[0])
                 chosen.discard(own[-1])
-        return [
-            example.part or (VALIDATION if i in chosen else TRAIN)
-            for i, (example, *_) in enumerate(self._rows)
-        ]
+        return [VALIDATION if i in chosen else part or TRAIN for i, part in enumerate(given)]
 
     def _twice(self, parts: Sequence[str]) -> list[tuple[str, str]]:
         """Returns the names of pictures with the same bytes in two classes or parts."""

@@ -8,6 +8,7 @@ import hashlib
 import numpy as np
 
 from towers.ground.arguments import check_choice
+from towers.ground.random_numbers import permutation
 
 SPLITS = ("train", "test")
 
@@ -33,6 +34,23 @@ class ImageSet:
     def num_classes(self) -> int:
         """The number of classes."""
         return len(self.class_names)
+
+    def where(self, chosen: np.ndarray) -> ImageSet:
+        """Returns the images that are chosen, bool [n]."""
+        return ImageSet(self.images[chosen], self.labels[chosen], self.class_names)
+
+
+def split_off(image_set: ImageSet, share: float) -> tuple[ImageSet, ImageSet]:
+    """Returns the images without a share of each class, and this share: the same in every run.
+
+    A class that has two images keeps one and gives one; a share of 0 gives none.
+    """
+    order, labels = permutation(len(image_set), seed=0, epoch=0), image_set.labels
+    given = np.zeros(len(image_set), bool)
+    for label in np.unique(labels) if share else ():
+        own = order[labels[order] == label]
+        given[own[: min(max(round(share * len(own)), 1), len(own) - 1)]] = True
+    return image_set.where(~given), image_set.where(given)
 
 
 def content_key(*image_sets: ImageSet) -> str:

@@ -15,14 +15,14 @@ WIDTH = 88
 
 
 def about_data(paths: Sequence[Path] | None, language: str, num_pairs: int) -> dict[str, Any]:
-    """Returns what a run records: the number of pairs, and the files or the kinds of dialogues.
+    """Returns what a run records: the number of pairs, the files or kinds of dialogues.
 
     Without paths these are the embedded dialogues of a language.
     """
+    about = {"pairs": num_pairs, "evaluated": "validation"}
     if paths is None:
-        kinds = [kind.name for kind in read_patterns(language).kinds]
-        return {"pairs": num_pairs, "kinds": kinds}
-    return {"pairs": num_pairs, "files": [one.path.name for one in weighted_paths(paths)]}
+        return {**about, "kinds": [kind.name for kind in read_patterns(language).kinds]}
+    return {**about, "files": [one.path.name for one in weighted_paths(paths)]}
 
 
 def introduce(about: Mapping[str, Any]) -> str:

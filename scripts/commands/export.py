@@ -30,10 +30,12 @@ class ExportOptions(ModelOptions):
     Attributes:
         decoding: how a chatbot answers; the export keeps it.
         output: the folder (default: RUN_DIR/export).
+        overwrite: replace the export that is in the folder.
     """
 
     decoding: SearchOptions
     output: Folder | None = None
+    overwrite: bool = False
 
 
 def run(options: ExportOptions) -> int:
@@ -42,14 +44,20 @@ def run(options: ExportOptions) -> int:
     folder = Path(options.output or Path(options.run_dir) / "export")
     with wrong_input():  # Such as a file of the data that is gone.
         write = choose_writer(options)
-    if folder.exists():
+    if folder.exists() and not (options.overwrite and is_export(folder)):
         raise WrongInputError(
-            f"{folder} exists already. Remove it, or choose another with --output."
+            f"{folder} exists already. Choose another with --output"
+            + (", or replace it with --overwrite." if is_export(folder) else ": it is no export.")
         )
     with wrong_input(OSError):  # Such as a folder that cannot be made.
         line = publish_whole(write, folder)
     show(f"exported to {folder}; {line.format(folder=folder)}")
     return 0
+
+
+def is_export(folder: Path) -> bool:
+    """Returns whether a folder is what this command wrote."""
+    return (folder / "model" / "saved_model.pb").exists() and (folder / "settings.json").exists()
 
 
 def choose_writer(options: ExportOptions) -> Callable[[Path], str]:
@@ -90,6 +98,8 @@ def publish_whole(write: Callable[[Path], str], folder: Path) -> str:
             shutil.rmtree(leftover, ignore_errors=True)
     try:
         line = write(unfinished)
+        if folder.exists():  # It is to be replaced, now that the new one is whole.
+            shutil.rmtree(folder)
         publish(unfinished, folder)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)

@@ -9,16 +9,21 @@ that is no image is named and left out; the exit code is 2 then.
 
 from __future__ import annotations
 
+import csv
 import dataclasses
+import io
 import json
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from towers.ground.quiet import import_tensorflow_quietly
 from towers.scripts.options.setting import Count, Flag
 from towers.scripts.shown import show
 from towers.scripts.training.options import DeviceOptions, EvaluateOptions, ModelOptions
 from towers.scripts.wrong_input import WrongInputError, wrong_input
+
+if TYPE_CHECKING:
+    from towers.scripts.classifying.predictions import Prediction
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,11 +33,13 @@ class PredictOptions(ModelOptions):
     Attributes:
         files: pictures, or folders of them.
         top: so many classes of each file.
+        csv: print lines of path, class and probability in place of text.
         json: print one JSON object as the last line.
     """
 
     files: Annotated[tuple[str, ...], "FILE", Flag(is_argument=True, nargs="+")] = ()
     top: Count = 3
+    csv: bool = False
     json: bool = False
 
 
@@ -49,14 +56,15 @@ def run(options: PredictOptions) -> int:
         )
         check_images(evaluation.session, "`towers predict`")
     predictions, refusals = [], []
+    if options.csv:
+        show("path,class,probability")
     for result in predict(evaluation.session, paths, options.top):
         if isinstance(result, Refusal):
             refusals.append(result)
             show(result.reason, file=sys.stderr)
         else:
             predictions.append(result)
-            shares = [f"{name} {share:.1%}" for name, share in result.probabilities.items()]
-            show(f"{result.path} | {' | '.join(shares)}")
+            show(line_of(result, as_csv=options.csv))
     if options.json:
         found = {str(path): probabilities for path, probabilities in predictions}
         refused = {str(path): reason for path, reason in refusals}
@@ -68,3 +76,13 @@ def run(options: PredictOptions) -> int:
             f"{len(refusals)} of {len(paths)} files cannot be predicted; the lines above say why."
         )
     return 0
+
+
+def line_of(prediction: Prediction, *, as_csv: bool) -> str:
+    """Returns what is printed of a prediction; as CSV a line for each class."""
+    shares = prediction.probabilities.items()
+    if not as_csv:
+        return f"{prediction.path} | {' | '.join(f'{name} {one:.1%}' for name, one in shares)}"
+    text = io.StringIO()
+    csv.writer(text).writerows((prediction.path, name, f"{one:.6f}") for name, one in shares)
+    return "\n".join(text.getvalue().splitlines())

@@ -17,14 +17,13 @@ from typing import Annotated, Any
 
 from towers.scripts.options.setting import Flag
 from towers.scripts.shown import show, table
-from towers.scripts.training.metrics_file import TEST, TRAIN
-from towers.scripts.training.overview import Overview, find_runs, read_overview
+from towers.scripts.training.overview import TEST, TRAIN, Overview, find_runs, read_overview
 from towers.scripts.wrong_input import WrongInputError, wrong_input
 
 USAGE = "towers runs [FOLDER] [--json]\n       towers runs compare RUN RUN [...] [--json]"
 COMPARE = "compare"
 SETTINGS = ("recipe", "seed", "precision", "batch_norm", "updates", "data", "init_from")
-COLUMNS = ("run", "recipe", "state", "processes", "starts", "step", "best", "changed", "size")
+COLUMNS = ("run", "recipe", "state", "processes", "starts", "step", "result", "changed", "size")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,11 +85,11 @@ def compared_runs(paths: Sequence[str]) -> list[Overview]:
 def row_of(run: Overview) -> tuple[str, ...]:
     """Returns the line of a run in the table."""
     changed = f"{run.changed:%Y-%m-%d %H:%M}"
-    best = run.best_value.partition(" at ")[0] or "-"
+    result = run.result.partition(" at ")[0] or "-"
     size = f"{run.size / 1e6:.1f} MB"
     starts = (str(run.num_processes), str(len(run.record["starts"])))
     own = (str(run.path), run.record["recipe"], run.state, *starts)
-    return (*own, str(run.step), best, changed, size)
+    return (*own, str(run.step), result, changed, size)
 
 
 def comparison(runs: Sequence[Overview]) -> list[str]:
@@ -128,4 +127,4 @@ def results_of(run: Overview) -> dict[str, Any]:
         for name, value in run.last(kind).items()
         if name not in ("step", "epoch")
     }
-    return {"state": run.state, "step": run.step, "best": run.best_value or None, **metrics}
+    return {"state": run.state, "step": run.step, "result": run.result or None, **metrics}

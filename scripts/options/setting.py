@@ -56,6 +56,10 @@ UINT32 = Bound("from 0 to 2**32 - 1", lambda value: 0 <= value < 2**32)
 PORT = Bound("from 0 to 65535", lambda value: 0 <= value < 2**16)
 INT32 = Bound("whole numbers such as 0,2", lambda value: abs(value) < 2**31)
 NOT_BLANK = Bound("a path", lambda text: bool(text.strip()))
+CHECKPOINT = Bound(
+    "best, latest or the number of a step",
+    lambda text: text in ("best", "latest") or (text.isascii() and text.isdigit()),
+)
 STEP_RANGE = Bound("a range of steps from 2 on, such as 100-110", lambda text: is_range(text))
 
 Switch = Annotated[bool, Flag(opposite=True)]

@@ -3,7 +3,7 @@
 Source:   the TensorFlow CIFAR-10 tutorial (cifar10.py), after Krizhevsky 2009
 Data:     towers download cifar10
 Command:  towers train cifar10 --towers 2
-Expected: 66.2 % test accuracy (best of 20 epochs) with 10,000 images, pixels after JPEG, in
+Expected: 66.2 % test accuracy (best of 20 tests) with 10,000 images, pixels after JPEG, in
           3 minutes on two CPU cores; the tutorial states about 86 % after 100,000 updates on all
           images
 """
@@ -14,7 +14,7 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from towers.scripts.recipes.shapes import image_data, make_tower_fn
+from towers.scripts.recipes.shapes import ImageFields, image_data, make_tower_fn
 from towers.scripts.training import fields as common
 from towers.scripts.training.recipe import Data, Recipe
 
@@ -25,7 +25,7 @@ INPUT_SHAPE, NUM_CLASSES = (24, 24, 3), 10
 
 
 @dataclasses.dataclass(frozen=True)
-class Fields(common.Fields):
+class Fields(ImageFields):
     """The common fields, and:
 
     Attributes:

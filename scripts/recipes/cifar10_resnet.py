@@ -13,7 +13,7 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from towers.scripts.recipes.shapes import image_data, make_tower_fn
+from towers.scripts.recipes.shapes import ImageFields, image_data, make_tower_fn
 from towers.scripts.training import fields as common
 from towers.scripts.training.recipe import Data, Recipe
 
@@ -24,7 +24,7 @@ INPUT_SHAPE, NUM_CLASSES = (32, 32, 3), 10
 
 
 @dataclasses.dataclass(frozen=True)
-class Fields(common.Fields):
+class Fields(ImageFields):
     """The common fields, and:
 
     Attributes:

@@ -51,7 +51,7 @@ class Fields(common.Fields):
         weight_decay: L2 penalty of cifar_resnet and cifar_cnn; -1 for the usual one of each, 0.0001
             and 0.004.
         multi_label: whether a picture has any number of labels, joined by | in a table.
-        validation_share: fraction that is held out without train/ and val/; chosen by name.
+        validation_share: fraction that is held out to choose by, without val/; chosen by name.
         part: the part that is evaluated, validation or test; by default the first that is there.
         augmentation: none, flip, crop (the square of central_share at a random place, and flip),
             standard (random resized crop and flip), colour (that, and brightness, contrast and

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from towers.ground.arguments import check_choice
-from towers.scripts.recipes.shapes import image_data
+from towers.scripts.recipes.shapes import ImageFields, image_data
 from towers.scripts.training import fields as common
 from towers.scripts.training.recipe import Data, Recipe
 
@@ -27,7 +27,7 @@ INPUT_SHAPE, NUM_CLASSES = (28, 28, 1), 10
 
 
 @dataclasses.dataclass(frozen=True)
-class Fields(common.Fields):
+class Fields(ImageFields):
     """The common fields, and:
 
     Attributes:

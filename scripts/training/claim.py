@@ -76,8 +76,8 @@ def check_same(before: dict[str, Any], now: dict[str, Any], directory: RunDirect
     if differences:
         raise ValueError(
             f"{directory.path} holds another run, which cannot go on with these settings: "
-            f"{as_many_as_fit(differences, '; ', SHOWN)}. Give the earlier ones, choose another "
-            "--run-dir, or remove that run with --overwrite."
+            f"{as_many_as_fit(differences, '; ', SHOWN)}. Give the earlier ones, another directory "
+            f"(--run-dir {directory.free_name}), or remove that run with --overwrite."
             + (
                 f" Data that grew: give another --run-dir and --init-from {directory.path}."
                 * is_other

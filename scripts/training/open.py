@@ -17,6 +17,7 @@ from towers.scripts.training.engine import (
     describe_stages,
     open_updates,
 )
+from towers.scripts.training.options import TrainOptions
 from towers.scripts.training.overview import read_overview
 from towers.scripts.training.plan import Plan
 from towers.scripts.training.run_files import RunFiles
@@ -119,7 +120,9 @@ def open_recipe(
         raise ValueError(f"The data of {recipe.name} has no batch: it is empty, or too small.")
     if session.data.summary:
         output.write(session.data.summary)
+    check_choice_by(session, options)
     record = {**plan.record, "data_key": session.data.key, "about": session.data.about}
+    record["chooses"] = session.data.chooses
     if session.data.text is not None:
         record["text_digest"] = text_digest(session.data.text)
     if before is not None and before.get("text_digest", record.get("text_digest")) != record.get(
@@ -158,6 +161,17 @@ def is_finished(plan: Plan, before: dict[str, Any]) -> bool:
     if plan.options.steps is not None:
         wants_more = run.step < plan.options.steps
     return run.state == "finished" and not wants_more
+
+
+def check_choice_by(session: Session, options: TrainOptions) -> None:
+    """Raises ValueError if the run is to end when its test data says so."""
+    if options.periods.early_stopping and not session.data.chooses:
+        has_share = hasattr(session.recipe.fields, "validation_share")
+        own = "validation_share=0.1" if has_share else "part=valid"
+        raise ValueError(
+            "--early-stopping would choose the end by the test data, whose result would say too "
+            f"much then. Hold data out to choose by: --set {own}."
+        )
 
 
 def print_opening(run: OpenRun) -> None:

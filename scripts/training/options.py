@@ -6,6 +6,7 @@ import dataclasses
 from typing import Annotated, Literal, get_args
 
 from towers.scripts.options.setting import (
+    CHECKPOINT,
     Amount,
     Count,
     Flag,
@@ -20,7 +21,7 @@ from towers.scripts.options.setting import (
     Tokens,
 )
 
-Checkpoint = Literal["best", "latest"]
+Checkpoint = Annotated[str, CHECKPOINT, "best|latest|STEP"]
 Precision = Literal["float32", "float64", "bfloat16", "float16"]
 Exchange = Literal["packs", "nccl"]  # A test compares them with the library's.
 EXCHANGES: tuple[str, ...] = get_args(Exchange)
@@ -208,7 +209,7 @@ class ModelOptions:
 
     Attributes:
         run_dir: the run's directory.
-        checkpoint: which checkpoint of the run.
+        checkpoint: which checkpoint of the run; without data to choose by, best is the latest.
     """
 
     run_dir: RunDir
@@ -285,7 +286,7 @@ class EvaluateOptions:
         devices: the choice of the devices.
         decoding: how a chatbot answers.
         data: the folder or the files (default: those of the training).
-        checkpoint: which checkpoint of the run.
+        checkpoint: which checkpoint of the run; without data to choose by, best is the latest.
         batch_size: examples in one batch (default: the run's).
         overrides: a field, such as part=test (default: the run's).
         classes: image runs: also print each class's recall and precision, and which classes were

@@ -12,9 +12,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import towers
-from towers.scripts.training.metrics_file import END, TEST, TRAIN, read_metrics
 from towers.scripts.training.run_directory import RunDirectory
 
+END, TEST, TRAIN = (
+    towers.actions.MetricsFile.END, towers.actions.MetricsFile.TEST,
+    towers.actions.MetricsFile.TRAIN,
+)  # fmt: skip
 CHECKPOINT = re.compile(r"step-(\d+)\.ckpt\.npz")
 
 
@@ -46,10 +49,14 @@ class Overview(NamedTuple):
         return starts[-1].get("processes", 1) if starts else 1
 
     @property
-    def best_value(self) -> str:
-        """The metric that decides, its best value and its step, in a few words."""
-        best, name = self.last(TEST, best=True), self.record.get("best_metric")
-        return f"{name} {best[name]:.4f} at step {best['step']}" if name in best else ""
+    def result(self) -> str:
+        """The part that was evaluated, the metric that decides and its step, in a few words.
+
+        It is the best evaluation or, where nothing was chosen by them, the last one.
+        """
+        found, name = self.last(TEST, best=self.record["chooses"]), self.record.get("best_metric")
+        part = (self.record.get("about") or {}).get("evaluated", TEST)
+        return f"{part} {name} {found[name]:.4f} at step {found['step']}" if name in found else ""
 
     def last(self, kind: str, *, best: bool = False) -> dict[str, Any]:
         """Returns the numbers of the last line of a kind, or of the last best one; or none."""
@@ -110,7 +117,7 @@ def read_overview(path: Path) -> Overview:
     """
     directory = RunDirectory(path)
     record = directory.read()
-    metrics = read_metrics(directory.metrics)
+    metrics = towers.actions.MetricsFile(directory.metrics).read()
     saved = checkpoint_steps(directory.checkpoints)
     stats = list(stats_of(path))
     ends = [line for line in metrics if line["kind"] == END]

@@ -10,7 +10,7 @@ from towers.scripts.training.catalogue import with_fields
 from towers.scripts.training.engine import check_engine
 from towers.scripts.training.options import TrainOptions
 from towers.scripts.training.recipe import Recipe
-from towers.scripts.training.run_directory import RunDirectory, package_versions
+from towers.scripts.training.run_directory import RunDirectory
 
 
 class Plan(NamedTuple):
@@ -39,7 +39,7 @@ class Plan(NamedTuple):
             **dataclasses.asdict(self.options.engine),
             "steps": self.options.steps,
             "checkpoint-every": self.options.periods.checkpoint_every,
-            "versions": package_versions(),
+            "versions": towers.checkpoints.package_versions(),
         }
 
 

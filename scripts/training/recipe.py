@@ -37,6 +37,11 @@ class Data(NamedTuple):
         """The part that `test` holds: test, unless `about` names another as evaluated."""
         return (self.about or {}).get("evaluated", "test")
 
+    @property
+    def chooses(self) -> bool:
+        """Whether a checkpoint, or the end, may be chosen by that part: never by test data."""
+        return self.evaluated != "test"
+
 
 class AnswerEvaluator(Protocol):
     """Judges the answers of a model, where a loss alone does not tell."""
@@ -66,7 +71,8 @@ class Recipe:
             a checkpoint's values replace them.
         data_set: the name under which its data is downloaded, None if the recipe brings its data.
         takes_files: whether `--data` takes files and folders of the user's.
-        best_metric: the metric that decides which checkpoint is the best.
+        best_metric: the metric that decides which checkpoint is the best, if data was held out to
+            choose by.
         maximize: whether more of it is better.
         unit: the loss is a mean over these.
         command: the command that lets the model speak, chat or generate; empty without text.

@@ -11,7 +11,6 @@ from typing import Any
 import towers
 from towers.scripts.shown import show
 from towers.scripts.training.claim import claim
-from towers.scripts.training.metrics_file import END
 from towers.scripts.training.open import OpenRun, open_run
 from towers.scripts.training.options import TrainOptions
 from towers.scripts.training.plan import plan_run
@@ -60,7 +59,8 @@ class Training(OpenRun):
         """Trains to the end, evaluates and saves, and returns why it ended."""
         if self.session.processes.is_chief and not self.updates.position.step:
             self.files.curves.write_graph(self.updates.step.graph)
-            self.files.curves.write_hyperparameters(EVALUATION, hyperparameters(self.record))
+            name, values = str(self.plan.directory.path), hyperparameters(self.record)
+            self.files.curves.write_hyperparameters(EVALUATION, values, name=name)
         elif self.session.processes.is_chief:
             self._save()  # If it goes on from its best: it was killed before it saved that step.
         with self.files.checkpoints, towers.actions.stop_on_signals() as signals:
@@ -204,12 +204,14 @@ class Training(OpenRun):
             early = self.plan.options.periods.early_stopping
             finished = position.step >= self.total_steps
             finished |= early is not None and best.stale >= early
-            self.files.metrics.write(END, position.step, {"reason": reason, "finished": finished})
+            metrics, values = self.files.metrics, {"reason": reason, "finished": finished}
+            metrics.write(metrics.END, position.step, values)
         self.output.close()
         saved = f", step {position.step} saved in {self.plan.directory.path}" if is_chief else ""
         self.output.write(f"{SENTENCES.get(reason, f'done: {reason}')}{saved}")
         if is_chief and best.value is not None:
-            self.output.write(f"best {best.metric}: {best.value:.4f} at step {best.step}")
+            part = self.session.data.evaluated
+            self.output.write(f"best {part} {best.metric}: {best.value:.4f} at step {best.step}")
         if reason in SIGNAL_CODES and self.session.processes.count > 1:
             self.output.write("continue with the commands that started all processes")
         elif reason in SIGNAL_CODES:

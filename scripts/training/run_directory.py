@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import contextlib
-import datetime
-import importlib.metadata
+import itertools
 import json
 import os
 import pathlib
-import platform
 import re
 import shutil
-import sys
 import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import towers
-from towers.ground.durable import make_folder, write_file
 from towers.ground.quiet import import_tensorflow_quietly
 
 # What must not change while a run goes on; devices, placement and reports may.
 IDENTITY = ("recipe", "fields", "seed", "precision", "batch_norm", "updates")
 # What runs of earlier releases mean that lack an entry of run.json or, by recipe, a field.
-BEFORE: dict[str, Any] = {}
+BEFORE: dict[str, Any] = {"chooses": True}
+OF_IMAGES = {"validation_share": 0.0, "part": ""}
 FIELDS_BEFORE: dict[str, dict[str, Any]] = {
+    **dict.fromkeys(("shapes", "mnist", "fashion_mnist", "cifar10", "cifar10_resnet"), OF_IMAGES),
     "chatbot": {
         "marks": False,
         "normalise": "auto",
@@ -65,14 +63,20 @@ class RunDirectory:
         """Whether the run saved no checkpoint, so that nothing is lost with it."""
         return not any(self.checkpoints.glob("*.ckpt.npz"))
 
+    @property
+    def free_name(self) -> str:
+        """The path of a directory beside it that is not there yet, such as runs/shapes-2."""
+        numbers = itertools.count(2)
+        return next(one for n in numbers if not os.path.lexists(one := f"{self.path}-{n}"))
+
     def check_free(self) -> None:
         """Raises ValueError unless the directory, which holds no run, is absent or empty."""
         found = {entry.name for entry in self.path.iterdir()} if self.path.exists() else set()
         if found - LEFTOVERS:
             raise ValueError(
                 f"{self.path} is not empty and holds no run (found "
-                f"{', '.join(sorted(found - LEFTOVERS)[:3])}). Choose another directory with "
-                "--run-dir."
+                f"{', '.join(sorted(found - LEFTOVERS)[:3])}). Choose another directory, such as "
+                f"--run-dir {self.free_name}."
             )
 
     def begin(
@@ -92,11 +96,7 @@ class RunDirectory:
         if before is None:
             self._clear()
         try:
-            make_folder(self.path)
-            starts = [*(before or {"starts": []})["starts"], describe_start(devices)]
-            starts[-1]["processes"] = num_processes
-            content = json.dumps({**record, "starts": starts}, indent=2) + "\n"
-            write_file(self._record, content.encode("utf-8"))
+            towers.checkpoints.record_start(self.path, record, devices, before, num_processes)
         except OSError as error:
             raise self.failure(error) from error
 
@@ -183,6 +183,8 @@ def check_record(record: dict[str, Any]) -> None:
     data = [] if record["data"] is None else record["data"]
     if not isinstance(data, list) or not all(isinstance(one, str) for one in data):
         wrong.append("data")
+    if not isinstance(record["chooses"], bool):
+        wrong.append("chooses")
     if not isinstance(record["starts"], list) or not all(map(is_start, record["starts"])):
         wrong.append("starts")
     if not isinstance(record.get("best_metric"), (str, type(None))):
@@ -201,24 +203,6 @@ def check_record(record: dict[str, Any]) -> None:
 def is_start(start: Any) -> bool:
     """Returns whether an entry of a record's starts says on which devices it ran."""
     return isinstance(start, dict) and isinstance(start.get("devices"), list)
-
-
-def describe_start(devices: Sequence[str]) -> dict[str, Any]:
-    """Returns when, on what and with which versions a process trains."""
-    return {
-        "time": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
-        "command": sys.argv,
-        "devices": list(devices),
-        "python": platform.python_version(),
-        "versions": package_versions(),
-        "machine": platform.platform(),
-    }
-
-
-def package_versions() -> dict[str, str]:
-    """Returns the versions of the packages that compute."""
-    packages = ("towers", "tensorflow", "keras", "numpy")
-    return {name: importlib.metadata.version(name) for name in packages}
 
 
 def remove_files(folder: pathlib.Path, names: re.Pattern[str]) -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import towers
-from towers.scripts.training.metrics_file import TEST, MetricsFile
 from towers.scripts.training.run_directory import RunDirectory
 from towers.scripts.training.run_output import RunOutput
 from towers.scripts.training.session import Session
@@ -42,7 +41,7 @@ class RunFiles:
         keep: int,
     ):
         self.curves = towers.actions.SummaryWriters(directory.summaries)
-        self.metrics = MetricsFile(directory.metrics)
+        self.metrics = towers.actions.MetricsFile(directory.metrics)
         self.best = towers.actions.Best(session.recipe.best_metric, session.recipe.maximize)
         self.evaluated_step = 0
         self.checkpoints = towers.checkpoints.CheckpointFolder(directory.checkpoints, keep=keep)
@@ -82,6 +81,8 @@ class RunFiles:
         """Returns the best evaluation up to a checkpoint, or none if its weights are lost."""
         best = towers.actions.Best(**checkpoint.state["best"])
         path = self.checkpoints.best_path
+        if not self._session.data.chooses:  # An earlier release chose by them.
+            return towers.actions.Best(best.metric, best.maximize)
         if best.value is None or self.checkpoints.has_best:
             return best
         warnings.warn(
@@ -118,19 +119,20 @@ class RunFiles:
         )
         write(report, rates)
         if processes.is_chief:
-            self.metrics.write_report(report, rates)
+            values = towers.actions.report_values(report, rates)
+            self.metrics.write(self.metrics.TRAIN, report.step, values)
         self._output.report(report, rates, unit, first if processes.count > 1 else None)
 
     def add_evaluation(self, metrics: dict[str, float]) -> bool:
         """Adds an evaluation of the current step, and returns whether it is the best so far.
 
-        The best is saved.
+        The best is saved. On test data none is: nothing is chosen by it.
         """
         step = self._updates.position.step
         self.evaluated_step = step
         self.curves.write(EVALUATION, step, metrics)
-        better = self.best.improves(step, metrics)
-        self.metrics.write(TEST, step, {**metrics, "best": better})
+        better = self._session.data.chooses and self.best.improves(step, metrics)
+        self.metrics.write(self.metrics.TEST, step, {**metrics, "best": better})
         if better:
             state, groups = self._state(), self._updates.step.groups()
             self._sync_curves()  # A run may go on from the best.

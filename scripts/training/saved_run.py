@@ -114,7 +114,7 @@ def open_model(
             f"{directory.path} is a run of {recipe.name}, which speaks with "
             f"`towers {recipe.command} {directory.path}`."
         )
-    chosen = choose_checkpoint(directory, options.checkpoint)
+    chosen = choose_checkpoint(directory, record, options.checkpoint)
     if devices is not None:
         choose_devices(devices)
     towers.steps.set_precision(record["precision"])
@@ -136,7 +136,7 @@ def open_evaluation(options: EvaluateOptions) -> Evaluation:
     """
     directory = RunDirectory(options.run_dir)
     record = directory.read()
-    checkpoint = choose_checkpoint(directory, options.checkpoint)
+    checkpoint = choose_checkpoint(directory, record, options.checkpoint)
     fields = dict(record["fields"])
     fields["batch_size"] = options.batch_size or fields["batch_size"]
     recipe = restore_recipe(record["recipe"], fields, options.overrides)
@@ -165,15 +165,21 @@ def open_evaluation(options: EvaluateOptions) -> Evaluation:
 def open_weights(run_dir: str) -> InitialWeights:
     """Returns the best weights of a run; raises ValueError if it saved none."""
     directory = RunDirectory(run_dir)
-    directory.read()
-    return InitialWeights(directory, choose_checkpoint(directory, "best"))
+    return InitialWeights(directory, choose_checkpoint(directory, directory.read(), "best"))
 
 
-def choose_checkpoint(directory: RunDirectory, which: str) -> towers.checkpoints.Checkpoint:
-    """Returns the best checkpoint of a run, or its latest."""
+def choose_checkpoint(
+    directory: RunDirectory, record: dict[str, Any], which: str
+) -> towers.checkpoints.Checkpoint:
+    """Returns the best checkpoint of a run, its latest, or that of a step.
+
+    Where nothing was held out to choose by, the latest is the best.
+    """
     folder = towers.checkpoints.CheckpointFolder(directory.checkpoints)
+    if which.isdigit():
+        return folder.of_step(int(which))
     try:
-        checkpoint = folder.best() if which == "best" else None
+        checkpoint = folder.best() if which == "best" and record["chooses"] else None
     except towers.checkpoints.DamagedCheckpointError as error:
         raise ValueError(f"{error} --checkpoint latest takes the one saved last.") from error
     checkpoint = checkpoint or folder.latest()

@@ -231,6 +231,7 @@ def test_a_finished_run_makes_no_further_step_to_log_the_placement(started_twice
 @pytest.mark.slow
 def test_training_stops_early_and_keeps_the_best(tmp_path, capsys):
     options = ["--epochs", "50", "--early-stopping", "2", "--evaluate-every", "3"]
+    options += ["--set", "validation_share=0.1"]
     assert train(tmp_path / "run", *options, "--set", "learning_rate=1e-30") == 0
     output = capsys.readouterr().out
     assert "has not improved for 2 evaluations" in output

@@ -156,7 +156,7 @@ def test_graph_page_has_a_box_for_each_tower_with_its_layers_inside(browser, bot
         ".dispatchEvent(new MouseEvent('dblclick', {bubbles: true}))",
         tower,
     )
-    for name in ("attention", "backward"):
+    for name in ("encoder", "decoder", "loss", "random", "backward"):
         wait_for(browser, f'g.node[data-name^="tower_1/{name}"]', bool)
 
 

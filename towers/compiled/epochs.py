@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import os
 import warnings
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator
 
 import keras
 
@@ -16,6 +16,7 @@ from towers.compiled.data import Data, Shards
 from towers.compiled.epoch_batches import epochs_of
 from towers.compiled.evaluation import Evaluation
 from towers.compiled.late_step import LateStep
+from towers.compiled.run_files import FitFiles
 from towers.compiled.together import Together
 from towers.compiled.tower_function import LOSS
 from towers.ground.private_apis import (
@@ -25,7 +26,6 @@ from towers.ground.private_apis import (
     validates_after,
 )
 from towers.loop.actions import with_rates
-from towers.loop.curves import write_summaries
 from towers.loop.rates import Rates
 from towers.loop.trainer import Trainer
 from towers.loop.updates import (
@@ -36,17 +36,16 @@ from towers.loop.updates import (
     SynchronousUpdates,
 )
 from towers.processes.agreement import check_variables
-from towers.saving.summaries import SummaryWriters, remove_events_after
 from towers.step.results import StepResults
 
-SUMMARIES, SUMMARY_STEPS = "summaries", 10
+SUMMARY_STEPS = 10
 
 
 def train(
     updates: FitUpdates,
     begin: Position,
     epochs: int,
-    run_dir: str | os.PathLike[str] | None,
+    files: FitFiles | None,
     *,
     quiet: bool,
 ) -> keras.callbacks.History:
@@ -54,22 +53,23 @@ def train(
 
     Args:
         updates: the updates to make.
-        begin: where to begin, unless `run_dir` has a checkpoint.
+        begin: where to begin, unless the run has a checkpoint.
         epochs: the number of the epoch.
-        run_dir: as in `towers.fit`.
+        files: those of a run, or None.
         quiet: whether nothing is printed of where a run goes on.
     """
     model, callbacks = updates.model, updates.callbacks
-    with curves(updates, run_dir) as actions:
+    with curves(updates, files) as actions:
+        run_dir = None if files is None else files.run_dir
         trainer = Trainer.making(updates, [*actions, updates.after_step], run_dir=run_dir)
         trainer.train(steps=0)  # Restores the newest checkpoint.
-        if run_dir is not None:
-            with updates.step.processes.chief_first():  # They may share a disk.
-                remove_events_after(Path(run_dir) / SUMMARIES, updates.position.step)
-            tell(model, updates.position, run_dir, epochs, quiet)
+        if files is not None:
+            open_files(files, updates, epochs, quiet)
         updates.begin(begin)
         try:
-            trainer.train(epochs=epochs)
+            reason = trainer.train(epochs=epochs)
+            if files is not None:
+                files.end(updates.position, epochs, reason)
         except NonFiniteGradientError:
             if not model.stop_training:  # Else a callback such as `TerminateOnNaN` saw it.
                 raise
@@ -77,6 +77,15 @@ def train(
     # It waits for all, too: a process that leaves early looks like one that has ended.
     check_variables(updates.step.processes, updates.step.groups())
     return model.history
+
+
+def open_files(files: FitFiles, updates: FitUpdates, epochs: int, quiet: bool) -> None:
+    """Records a training that begins or goes on in its run directory, and says where."""
+    step, position = updates.step, updates.position
+    updates.after_epoch = functools.partial(files.add_epoch, graph=lambda: step.graph)
+    with step.processes.chief_first():  # They may share a disk.
+        files.begin(position, updates.model, step.devices, step.processes)
+    tell(updates.model, position, files.run_dir, epochs, quiet)
 
 
 def check_generator(data: Data, steps: int | None, epochs: int) -> None:
@@ -128,6 +137,7 @@ class FitUpdates(SynchronousUpdates):
     Attributes:
         model, data, steps, callbacks: as given.
         epoch_logs: the logs of the last epoch.
+        after_epoch: `after_epoch(step, epoch, logs)` is called before the callbacks, or None.
     """
 
     step: LateStep
@@ -147,6 +157,7 @@ class FitUpdates(SynchronousUpdates):
         super().__init__(step, batches, split=lambda shards, _: shards)
         self.model, self.data, self.steps, self.callbacks = model, data, steps, callbacks
         self.epoch_logs: dict[str, float] = {}
+        self.after_epoch: Callable[[int, int, dict[str, float]], None] | None = None
         self._together, self._may_stop_in_steps = together, together.stops_in_steps(callbacks)
         self._validation, self._frequency = validation, validation_freq
         self._number = 0  # Of the next step in its epoch.
@@ -190,7 +201,7 @@ class FitUpdates(SynchronousUpdates):
         if not report.epoch_end and not self._is_stopped(epoch_end=False):
             callbacks.on_train_batch_begin(self._number)
             return
-        self._end_epoch(report.epoch, pythonify_logs(logs))
+        self._end_epoch(report, pythonify_logs(logs))
         if self._is_stopped(epoch_end=True):
             raise StopTraining("a callback stopped the training")
 
@@ -203,29 +214,29 @@ class FitUpdates(SynchronousUpdates):
             model.stop_training = together.is_any(bool(model.stop_training))
         return bool(model.stop_training)
 
-    def _end_epoch(self, epoch: int, logs: dict[str, float]) -> None:
+    def _end_epoch(self, report: StepReport, logs: dict[str, float]) -> None:
         """Validates and tells the callbacks, before the trainer saves what they changed."""
+        epoch = report.epoch
         if self._validation and validates_after(self.model, epoch, self._frequency):
             validated = self._validation.run(self.callbacks)
             logs |= {f"val_{name}": value for name, value in validated.items()}
+        if self.after_epoch is not None:
+            self.after_epoch(report.step, epoch, logs)
         self.callbacks.on_epoch_end(epoch, logs)
         self.epoch_logs = logs
 
 
 @contextlib.contextmanager
-def curves(updates: FitUpdates, run_dir: str | os.PathLike[str] | None) -> Iterator[list[Action]]:
-    """The scope in which an action writes TensorBoard's curves of each tower."""
-    if run_dir is None:
+def curves(updates: FitUpdates, files: FitFiles | None) -> Iterator[list[Action]]:
+    """The scope in which an action writes metrics, and TensorBoard's curves of each tower."""
+    if files is None:
         yield []
         return
-    with SummaryWriters(Path(run_dir) / SUMMARIES) as writers:
-        processes = updates.step.processes
-        first = processes.first_tower(len(updates.step.devices))
-        write = write_summaries(writers, first_tower=first, average=processes.is_chief)
+    with files.curves:
 
         def write_losses(report: StepReport, rates: Rates) -> None:
             results = only_losses(report.results, updates.model)
-            write(dataclasses.replace(report, results=results), rates)
+            files.add_report(dataclasses.replace(report, results=results), rates)
 
         yield [with_rates(write_losses, steps=SUMMARY_STEPS)]
 

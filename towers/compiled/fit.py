@@ -28,6 +28,7 @@ from towers.compiled.limits import limited_epochs, limited_steps, seed_of
 from towers.compiled.logs import callback_list
 from towers.compiled.own_code import call_own, check_no_options, layer_calls
 from towers.compiled.own_fit import Asked, fit_own
+from towers.compiled.run_files import files_of
 from towers.compiled.setting import place, prepare
 from towers.compiled.together import Together, join
 from towers.devices.placement import Placement
@@ -87,8 +88,9 @@ def fit(
         seed: the order of the data and all random numbers of the towers follow from it, and from
             how many updates the model's optimizer has made before. None: that of
             `keras.utils.set_random_seed`, or 0.
-        run_dir: a folder for checkpoints, saved after each epoch, and for TensorBoard's curves of
-            each tower. The same call goes on from the newest checkpoint in it.
+        run_dir: a run directory as that of `towers train`: checkpoints, saved after each epoch,
+            metrics, and TensorBoard's curves of each tower. The same call goes on from the newest
+            checkpoint in it; a warning names what else was given before.
         repeated_rows: as in `towers.layers_on`.
         data: whose data it is, if several processes train: `same`, all of it in every process,
             which takes its own rows of each batch; `own`, a part of its own in each, of which it
@@ -116,8 +118,8 @@ def fit(
         reason = together.check_step(own_method(model, "fit"))
         check_no_options(reason, parameters, exchange, options, run_dir)
         return call_own(model, "fit", calls, **vars(asked))
-    order_seed = seed_after(seed, 0 if run_dir or initial_epoch else begun)
-    own, held_out = read(model, asked, order_seed)
+    own, held_out = read(model, asked, seed_after(seed, 0 if run_dir or initial_epoch else begun))
+    files = files_of(run_dir, model, own.data, vars(asked), options)
     try:
         check_own_code(model, "fit", repeated_rows)
         updates = updates_of((model, together, placement), asked, own, held_out, options)
@@ -125,11 +127,11 @@ def fit(
         reason = together.check_step(error)
         check_no_options(reason, parameters, exchange, options)
         calls.tell_why(model.name, error)
-        return fit_own(model, calls, asked, own, held_out, run_dir)
+        return fit_own(model, calls, asked, own, held_out, files)
     if asked.verbose != 0:
         kept(model, (TABLES,), lambda: tell_of_tables(model))
     begin = Position(step=begun, epoch=initial_epoch)
-    return train(updates, begin, asked.epochs, run_dir, quiet=asked.verbose == 0)
+    return train(updates, begin, asked.epochs, files, quiet=asked.verbose == 0)
 
 
 def read(model: keras.Model, asked: Asked, seed: int) -> tuple[EpochData, EpochData | None]:

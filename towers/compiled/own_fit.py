@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import keras
@@ -14,17 +12,17 @@ import tensorflow as tf
 
 from towers.compiled.checks import is_overridden
 from towers.compiled.epoch_batches import EpochData
-from towers.compiled.epochs import SUMMARIES, tell
+from towers.compiled.epochs import tell
 from towers.compiled.logs import callback_list
+from towers.compiled.run_files import FitFiles
 from towers.ground.private_apis import global_seed_generator
 from towers.layers.calls import LayerCalls
-from towers.loop.curves import to_floats
 from towers.loop.updates import Position
+from towers.processes.processes import Processes
 from towers.saving.checkpoint_files import Checkpoint, Groups, tensorflow_variable
 from towers.saving.checkpoint_folder import CheckpointFolder
 from towers.saving.checkpoints import restore
 from towers.saving.lock import locked
-from towers.saving.summaries import SummaryWriters, remove_events_after
 
 HOLDERS = (
     keras.Layer, keras.optimizers.Optimizer, keras.losses.Loss, keras.metrics.Metric,
@@ -66,7 +64,7 @@ def fit_own(
     asked: Asked,
     own: EpochData,
     held_out: EpochData | None,
-    run_dir: str | os.PathLike[str] | None,
+    files: FitFiles | None,
 ) -> keras.callbacks.History:
     """Returns what Keras's `fit` returns; its layers run on towers, its data is ours.
 
@@ -76,10 +74,10 @@ def fit_own(
         asked: the arguments, within the limits of Keras's configuration.
         own: the data.
         held_out: that of the validation; None: `asked.validation_data` as it is, if any.
-        run_dir: as in `towers.fit`.
+        files: those of a run, or None.
     """
     epochs = asked.epochs
-    with calls.scope(), run_in(run_dir, model, own, epochs, quiet=asked.verbose == 0) as savers:
+    with calls.scope(), run_in(files, (model, calls), own, epochs, asked.verbose == 0) as savers:
         begin = keras.callbacks.LambdaCallback(
             on_epoch_begin=lambda number, logs: own.begin_epoch(number),
             on_train_batch_begin=lambda number, logs: own.begin_step(number),
@@ -107,7 +105,7 @@ class OwnRun(keras.callbacks.Callback):
     """Saves a run after each epoch, the last of all callbacks, and writes the epoch's curves.
 
     Args:
-        writers: the writers of TensorBoard's event files.
+        files: the metrics and the curves of the run.
         checkpoints: the checkpoints of the run.
         position: where it goes on.
         data: the data.
@@ -115,13 +113,13 @@ class OwnRun(keras.callbacks.Callback):
 
     def __init__(
         self,
-        writers: SummaryWriters,
+        files: FitFiles,
         checkpoints: CheckpointFolder,
         position: Position,
         data: EpochData,
     ):
         super().__init__()
-        self._writers, self._checkpoints, self._data = writers, checkpoints, data
+        self._files, self._checkpoints, self._data = files, checkpoints, data
         self._position = position
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
@@ -137,40 +135,45 @@ class OwnRun(keras.callbacks.Callback):
         state = {
             "position": dataclasses.asdict(self._position), "first_epoch": self._data.first_epoch
         }  # fmt: skip
-        self._writers.write("average", self._position.step, to_floats(logs or {}))
+        self._files.add_epoch(self._position.step, epoch, logs or {})
         self._checkpoints.save(self._position.step, groups_of(self.model), state, wait=False)
+
+    def on_train_end(self, logs: Any = None) -> None:
+        """Writes how the training ended."""
+        epochs = self._position.epoch
+        reason = "a callback stopped the training" if self.model.stop_training else ""
+        self._files.end(self._position, self.params["epochs"], reason or f"{epochs} epochs done")
 
 
 @contextlib.contextmanager
 def run_in(
-    run_dir: str | os.PathLike[str] | None,
-    model: keras.Model,
+    files: FitFiles | None,
+    setting: tuple[keras.Model, LayerCalls],
     data: EpochData,
     epochs: int,
-    *,
     quiet: bool,
 ) -> Iterator[list[keras.callbacks.Callback]]:
     """The scope of a run: it restores the newest checkpoint, and yields what saves the next ones.
 
     Args:
-        run_dir: as in `towers.fit`.
-        model: the model.
+        files: those of the run, or None.
+        setting: the model, and how its layers are called.
         data: the data; it hears from which epoch the run goes on.
         epochs: the number of the epoch at which it ends.
         quiet: whether nothing is printed of where it goes on.
     """
-    if run_dir is None:
+    if files is None:
         yield []
         return
-    summaries = Path(run_dir) / SUMMARIES
-    checkpoints, position = CheckpointFolder(Path(run_dir) / "checkpoints"), Position()
-    with locked(run_dir), SummaryWriters(summaries) as writers, checkpoints:
+    model, calls = setting
+    checkpoints, position = CheckpointFolder(files.run_dir / "checkpoints"), Position()
+    with locked(files.run_dir), files.curves, checkpoints:
         checkpoint = checkpoints.latest()
         if checkpoint is not None:
             position = go_on(checkpoint, model, data)
-        remove_events_after(summaries, position.step)
-        tell(model, position, run_dir, epochs, quiet)
-        yield [OwnRun(writers, checkpoints, position, data)]
+        files.begin(position, model, calls.devices, Processes())
+        tell(model, position, files.run_dir, epochs, quiet)
+        yield [OwnRun(files, checkpoints, position, data)]
 
 
 def go_on(checkpoint: Checkpoint, model: keras.Model, data: EpochData) -> Position:

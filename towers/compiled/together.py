@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import io
 import json
 from collections.abc import Callable, Iterator
@@ -18,9 +17,9 @@ from towers.ground.arguments import check_choice
 from towers.processes.agreement import check_settings, digest
 from towers.processes.place import find_place
 from towers.processes.processes import Processes, join_processes
+from towers.saving.run_record import package_versions
 from towers.travel.pairs import part_sizes
 
-PACKAGES = ("towers", "tensorflow", "keras", "numpy")
 COMPARED_BYTES = 2**28  # Of each array; a larger one is compared by evenly spaced rows.
 # One process has to write what they write.
 WRITERS = (
@@ -86,8 +85,8 @@ class Together(NamedTuple):
         """Raises ValueError in every process unless settings and versions are the same in all."""
         if not self.is_several:
             return
-        versions = {name: importlib.metadata.version(name) for name in PACKAGES}
-        check_settings(self.processes, settings | {"versions": versions, "data": self.owns_data})
+        more = {"versions": package_versions(), "data": self.owns_data}
+        check_settings(self.processes, settings | more)
 
     def check_step(self, reason: object) -> object:
         """Returns why this process runs layers only; ValueError if it is one of several."""
@@ -201,7 +200,7 @@ def check_same_data(processes: Processes, data: Data) -> None:
     if processes.count == 1:
         return
     if isinstance(data, ArrayData):
-        name, arrays = "a checksum of the data", [spaced(array) for array in data.arrays()]
+        name, arrays = "a checksum of the data", compared_arrays(data)
     else:
         x, y, _ = keras.utils.unpack_x_y_sample_weight(data.first_batch())
         parts = keras.tree.flatten(x if y is None else y)
@@ -212,6 +211,11 @@ def check_same_data(processes: Processes, data: Data) -> None:
         raise ValueError(
             f'{error} Parts of their own need data="own", and a data set that shuffles a seed.'
         ) from None
+
+
+def compared_arrays(data: ArrayData) -> list[np.ndarray]:
+    """Returns the arrays of data, or as many of their rows as are compared."""
+    return [spaced(array) for array in data.arrays()]
 
 
 def spaced(array: np.ndarray) -> np.ndarray:

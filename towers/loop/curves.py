@@ -21,6 +21,9 @@ def write_summaries(
 ) -> Callable[[StepReport, Rates], None]:
     """Returns an action for `with_rates` that writes curves per tower and their average.
 
+    Batches differ more than towers do: `loss_spread` shows how far each tower's loss is from the
+    average and, as the average's own curve, how far the highest is from the lowest.
+
     Args:
         writers: the writers of TensorBoard's event files.
         first_tower: the number of this process's first tower among the towers of all processes.
@@ -37,16 +40,16 @@ def write_summaries(
             "input_wait": rates.input_wait,
             "learning_rate": results.learning_rate,
         }
+        losses = np.asarray(towers.loss, np.float64)
+        spreads = losses - float(results.loss) if len(losses) > 1 else None
+        if spreads is not None and np.isfinite(spreads).any():
+            means["loss_spread"] = np.nanmax(losses) - np.nanmin(losses)
         if average:
             writers.write("average", report.step, to_floats(means))
         for tower in range(len(rates.tower_input_wait)):
-            scalars = {
-                "loss": towers.loss[tower],
-                **{name: values[tower] for name, values in towers.metrics.items()},
-                "gradient_norm": towers.gradient_norm[tower],
-                "examples_per_second": rates.tower_examples_per_second[tower],
-                "input_wait": rates.tower_input_wait[tower],
-            }
+            scalars = tower_scalars(report, rates, tower)
+            if spreads is not None:
+                scalars["loss_spread"] = spreads[tower]
             if report.tower is not None:
                 if tower not in rates.tower_staleness:  # No update since the last report.
                     continue
@@ -54,6 +57,37 @@ def write_summaries(
             writers.write(f"tower_{first_tower + tower}", report.step, to_floats(scalars))
 
     return write
+
+
+def tower_scalars(report: StepReport, rates: Rates, tower: int) -> dict[str, Any]:
+    """Returns the numbers of one tower by the names of their curves."""
+    towers = report.results.towers
+    return {
+        "loss": towers.loss[tower],
+        **{name: values[tower] for name, values in towers.metrics.items()},
+        "gradient_norm": towers.gradient_norm[tower],
+        "examples_per_second": rates.tower_examples_per_second[tower],
+        "input_wait": rates.tower_input_wait[tower],
+    }
+
+
+def report_values(report: StepReport, rates: Rates) -> dict[str, Any]:
+    """Returns the numbers of a report as a line of a `MetricsFile` has them.
+
+    Args:
+        report, rates: as `with_rates` gives them.
+    """
+    results, losses = report.results, report.results.towers.loss
+    return {
+        "epoch": report.epoch + 1,
+        "loss": float(results.loss),
+        **{f"tower_{i}_loss": float(loss) for i, loss in enumerate(losses) if len(losses) > 1},
+        **to_floats(results.metrics),
+        "gradient_norm": float(results.gradient_norm),
+        "learning_rate": float(results.learning_rate),
+        "steps_per_second": rates.steps_per_second,
+        "examples_per_second": rates.examples_per_second,
+    }
 
 
 def write_histograms(

@@ -178,10 +178,10 @@ class Best:
     stale: int = 0
 
     def improves(self, step: int, metrics: Mapping[str, float]) -> bool:
-        """Records an evaluation and returns whether it is the best so far."""
+        """Records an evaluation and returns whether it is the best so far; no infinity is."""
         value = metrics[self.metric]
         sign = 1 if self.maximize else -1
-        better = not math.isnan(value) and (self.value is None or sign * value > sign * self.value)
+        better = math.isfinite(value) and (self.value is None or sign * value > sign * self.value)
         if better:
             self.value, self.step, self.stale = value, step, 0
         else:

@@ -185,6 +185,17 @@ class CheckpointFolder:
         self.wait()
         return read_checkpoint(self.best_path) if self.best_path.exists() else None
 
+    def of_step(self, step: int) -> Checkpoint:
+        """Returns the checkpoint of a step; ValueError that lists the steps that have one."""
+        if self._step_path(step).exists():
+            return read_checkpoint(self._step_path(step))
+        best = read_checkpoint(self.best_path) if self.has_best else None
+        if best is not None and best.step == step:
+            return best
+        steps = sorted({*self._serials(), *([best.step] if best else [])})
+        known = f"There are those of steps {', '.join(map(str, steps))}." if steps else ""
+        raise ValueError(f"{self.path} has no checkpoint of step {step}. {known}".rstrip())
+
     @property
     def best_path(self) -> Path:
         """The file of the best checkpoint."""

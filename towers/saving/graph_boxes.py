@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 import tensorflow as tf
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
 BACKWARD = re.compile(r"gradient_tape/(tower_\d+/)(.+)")
 INPUTS, RESULTS, FUNCTIONS = "inputs", "results", "functions"
+RANDOM, OTHER = "random", "other"
+IN_TOWER = re.compile(r"tower_\d+/[^/]+")
+OF_OPS = re.compile(r"(TensorArray|zeros|ones)\w*")  # Functions of TensorFlow that make a scope.
 SOURCES = ("Placeholder", "PlaceholderWithDefault")
 AGAIN = re.compile(rf"{RESULTS}_\d+/")  # A scope that was entered again.
 
@@ -27,11 +31,14 @@ AGAIN = re.compile(rf"{RESULTS}_\d+/")  # A scope that was entered again.
 def box_graph(graph: tf.Graph) -> GraphDef:
     """Returns the definition of a graph with few boxes at the top.
 
-    The backward pass of a tower is `backward` in its box, inputs are in `inputs`, whatever else
-    has no scope is in `results`, and functions are in `functions`, beside the main graph.
+    The backward pass of a tower is `backward` in its box, and what has no scope there is in
+    `random` or `other`; inputs are in `inputs`, whatever else has no scope is in `results`, and
+    functions are in `functions`, beside the main graph.
     """
     definition = graph.as_graph_def()
     names = {node.name: boxed_name(node.name, node.op) for node in definition.node}
+    alone = {name for name in names.values() if IN_TOWER.fullmatch(name)}
+    names = {node: without_loose(name, alone) for node, name in names.items()}
     if len(set(names.values())) < len(names):
         return definition  # Names of a user's own that are in the way.
     for node in definition.node:
@@ -56,6 +63,30 @@ def boxed_name(name: str, kind: str) -> str:
     if "/" not in name:
         return f"{INPUTS if kind in SOURCES else RESULTS}/{name}"
     return f"{RESULTS}/{name}" if AGAIN.match(name) else name
+
+
+def without_loose(name: str, alone: Collection[str]) -> str:
+    """Returns a name with a box around what has no scope in a tower.
+
+    Args:
+        name: of a node.
+        alone: the nodes without a scope in their tower, which may have constants below them.
+
+    >>> without_loose("tower_1/strided_slice_2/stack", ["tower_1/strided_slice_2"])
+    'tower_1/other/strided_slice_2/stack'
+    >>> without_loose("tower_1/stateless_random_uniform/shape", [])
+    'tower_1/random/stateless_random_uniform/shape'
+    >>> without_loose("tower_1/encoder/MatMul", [])
+    'tower_1/encoder/MatMul'
+    """
+    tower, first, *_ = [*name.split("/"), ""]
+    if not IN_TOWER.fullmatch(f"{tower}/{first}"):
+        return name
+    is_random = first.lower().startswith("stateless") and "while" not in first.lower()
+    if is_random or f"{tower}/{first}" in alone or OF_OPS.fullmatch(first):
+        box = RANDOM if is_random else OTHER
+        return f"{tower}/{box}/{name.removeprefix(f'{tower}/')}"
+    return name
 
 
 def boxed_input(name: str, names: dict[str, str]) -> str:

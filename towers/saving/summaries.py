@@ -79,7 +79,9 @@ class SummaryWriters:
         with self._default_writer(run):
             tf.summary.text(tag, text, step=np.int64(step))
 
-    def write_hyperparameters(self, run: str, values: Mapping[str, Any]) -> None:
+    def write_hyperparameters(
+        self, run: str, values: Mapping[str, Any], *, name: str | None = None
+    ) -> None:
         """Writes the settings of a training, for TensorBoard's page HParams.
 
         The page shows them with the last point of each curve of the run.
@@ -87,13 +89,15 @@ class SummaryWriters:
         Args:
             run: the run whose curves they belong to.
             values: numbers, texts, true or false, by name; others are shown as text.
+            name: the name of the training's row; None: a digest of the values, of which trainings
+                with the same settings share a row.
         """
         plain = {
-            name: value if isinstance(value, (bool, int, float, str)) else str(value)
-            for name, value in values.items()
+            key: value if isinstance(value, (bool, int, float, str)) else str(value)
+            for key, value in values.items()
         }
         with self._default_writer(run):
-            hparams(plain)
+            hparams(plain, trial_id=name)
 
     def write_graph(self, graph: tf.Graph) -> None:
         """Writes a graph into the run `average`, boxed as `box_graph` does."""

@@ -306,10 +306,10 @@ def test_another_process_does_not_wait_for_a_check(folder, tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize("names", [("train",), ("train", "test")])
-def test_a_share_of_train_is_held_out_where_there_is_no_other_part(folder, tmp_path, names):
+def test_a_share_of_train_is_held_out_where_there_is_no_validation_part(folder, tmp_path, names):
     root = copied(folder, tmp_path / "all", names)
     found = open_image_files(root, tmp_path / "cache", validation_share=0.3)
-    assert set(found.parts) == ({"train", "validation"} if len(names) == 1 else set(names))
+    assert set(found.parts) == {*names, "validation"}
 
 
 def test_class_folders_beside_a_part_are_refused(folder, tmp_path):

@@ -54,7 +54,8 @@ def found(folder, cache, reading=PLAIN, **options):
 )
 def test_parts_are_found_by_their_names_however_deep(train, test, tmp_path):
     folders = [f"{part}/{name}" for part in (train, test) for name in ("cat", "dog")]
-    counts, summary = found(write(tmp_path / "all", *several(*folders)), tmp_path / "cache")
+    folder = write(tmp_path / "all", *several(*folders))
+    counts, summary = found(folder, tmp_path / "cache", validation_share=0)
     assert counts == {part: {"cat": 4, "dog": 4} for part in ("train", "test")}
     assert "train + test: cat 4 + 4, dog 4 + 4" in summary
 
@@ -234,7 +235,7 @@ def test_parquet_files_of_the_hub_are_unpacked_once(tmp_path, monkeypatch):
             table.replace_schema_metadata(metadata), folder / f"{name}-00000-of-00001.parquet"
         )
     for _ in range(2):
-        counts, _ = found(tmp_path / "all", tmp_path / "cache")
+        counts, _ = found(tmp_path / "all", tmp_path / "cache", validation_share=0)
         assert counts == {part: {"cat": 2, "dog": 2} for part in ("train", "test")}
         monkeypatch.setattr("towers.data.image_files.parquet.unpack", None)
 

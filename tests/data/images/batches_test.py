@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from towers.data.images import augmentation
 from towers.data.images.batches import image_batches
-from towers.data.images.image_set import ImageSet
+from towers.data.images.image_set import ImageSet, split_off
 
 
 def numbered_images(num_images, size=2):
@@ -145,3 +145,13 @@ def test_unsuitable_transform_is_refused_before_the_first_batch():
     batches = image_batches(numbered_images(3), 2, transform=augmentation.tutorial_training())
     with pytest.raises(ValueError, match=r"^A crop must fit into the image"):
         batches(0)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.25, 0.9])
+def test_each_class_gives_its_share_to_choose_by_and_keeps_the_rest(share):
+    labels = np.repeat([0, 1, 2], [20, 2, 1]).astype(np.int32)
+    images = np.arange(len(labels), dtype=np.uint8).reshape(-1, 1, 1, 1)
+    kept, given = split_off(ImageSet(images, labels, ("a", "b", "c")), share)
+    assert sorted([*kept.images.ravel(), *given.images.ravel()]) == list(range(len(labels)))
+    assert np.bincount(given.labels, minlength=3).tolist() == [20 * share, share > 0, 0]
+    assert (labels[given.images.ravel()] == given.labels).all()

@@ -10,8 +10,8 @@ import pytest
 
 from tests.scripts.runs import train_shapes
 from tests.scripts.training.beginning import RECORD
+from towers.saving.metrics_file import MetricsFile
 from towers.scripts.main import main
-from towers.scripts.training.metrics_file import END, TEST, TRAIN, MetricsFile
 from towers.scripts.training.run_directory import RunDirectory
 
 
@@ -24,13 +24,13 @@ def make_run(path, rate, *, steps=(10, 20, 30), saved=True, ends=True, finished=
     directory.begin(record, ["CPU"], directory.read(), num_processes=2)
     metrics = MetricsFile(directory.metrics)
     for number, step in enumerate(steps):
-        metrics.write(TRAIN, step, {"epoch": 1, "loss": rate / step})
-        metrics.write(TEST, step, {"accuracy": step / 100, "best": number < 2})
+        metrics.write(MetricsFile.TRAIN, step, {"epoch": 1, "loss": rate / step})
+        metrics.write(MetricsFile.TEST, step, {"accuracy": step / 100, "best": number < 2})
     if saved:
         directory.checkpoints.mkdir()
         (directory.checkpoints / f"step-{steps[-1]:08d}.ckpt.npz").write_bytes(b"")
     if ends:
-        metrics.write(END, steps[-1], {"reason": "", "finished": finished})
+        metrics.write(MetricsFile.END, steps[-1], {"reason": "", "finished": finished})
     return path
 
 
@@ -48,12 +48,12 @@ def test_all_runs_below_a_folder_are_listed(runs, capsys):
     (runs / "other" / "run.json").write_text("{}")  # Of another program.
     assert main(["runs", str(runs), "--json"]) == 0
     header, *rows, last = capsys.readouterr().out.splitlines()
-    names = "run recipe state processes starts step best changed size"
+    names = "run recipe state processes starts step result changed size"
     assert header.split() == names.split()
-    assert all("  2          2       30    accuracy" in row for row in rows)
+    assert all("  2          2       30    test accuracy" in row for row in rows)
     assert [row.split()[0].removeprefix(f"{runs}/") for row in rows] == ["a", "c", "d", "group/b"]
     assert [row.split()[2] for row in rows] == ["finished", "unfinished", "unsaved", "stopped"]
-    assert all("30    accuracy 0.2000  20" in row for row in rows)
+    assert all("30    test accuracy 0.2000  20" in row for row in rows)
     (first, *_) = json.loads(last)["runs"]
     assert first["best"] == {"step": 20, "accuracy": 0.2}
     assert first["test"] == {"step": 30, "accuracy": 0.3}

@@ -13,8 +13,10 @@ from tensorboard.util.tensor_util import make_ndarray
 
 from tests.scripts.runs import arrays_of, train_shapes, weights_of
 from towers.saving.checkpoint_folder import CheckpointFolder
+from towers.saving.metrics_file import MetricsFile
 from towers.scripts.main import main
-from towers.scripts.training.metrics_file import read_metrics
+from towers.scripts.training.run_directory import RunDirectory
+from towers.scripts.training.saved_run import choose_checkpoint
 
 STEPS = ["--report-every", "2", "--checkpoint-every", "2"]
 
@@ -25,7 +27,7 @@ def train(run_dir, *options):
 
 @pytest.fixture(scope="module")
 def finished_run(tmp_path_factory):
-    """A run of six steps, made once; tests work on copies."""
+    """A run of six steps that holds nothing out, made once; tests work on copies."""
     path = tmp_path_factory.mktemp("runs") / "shapes"
     assert train(path, "--steps", "6", "--keep-checkpoints", "2", "--quiet") == 0
     return path
@@ -36,9 +38,34 @@ def run(finished_run, tmp_path):
     return shutil.copytree(finished_run, tmp_path / "run")
 
 
-def test_so_many_checkpoints_are_kept(finished_run):
+def test_so_many_checkpoints_are_kept_and_none_is_chosen_by_test_data(finished_run):
     names = sorted(path.name for path in (finished_run / "checkpoints").iterdir())
-    assert names == ["best.ckpt.npz", "step-00000004.ckpt.npz", "step-00000006.ckpt.npz"]
+    assert names == ["step-00000004.ckpt.npz", "step-00000006.ckpt.npz"]
+    (line,) = (
+        line for line in MetricsFile(finished_run / "metrics.jsonl").read() if "best" in line
+    )
+    assert line["best"] is False
+
+
+def test_a_run_of_an_earlier_release_that_goes_on_is_chosen_by_test_data_no_longer(run):
+    path = run / "run.json"
+    record = json.loads(path.read_text())
+    assert record.pop("chooses") is False
+    path.write_text(json.dumps(record))
+    shutil.copy(run / "checkpoints/step-00000004.ckpt.npz", run / "checkpoints/best.ckpt.npz")
+    directory = RunDirectory(run)
+    assert choose_checkpoint(directory, directory.read(), "best").step == 4
+    assert train(run, "--steps", "7", "--quiet") == 0
+    assert choose_checkpoint(directory, directory.read(), "best").step == 7
+    assert choose_checkpoint(directory, directory.read(), "4").step == 4
+    with pytest.raises(ValueError, match=r"of step 5\. There are those of steps 4, 6"):
+        choose_checkpoint(directory, directory.read(), "5")
+
+
+def test_test_data_does_not_end_a_training(tmp_path, capsys):
+    assert train(tmp_path / "run", "--early-stopping", "2") == 2
+    assert "--set validation_share=0.1" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
 
 
 def test_metrics_hold_each_step_once_over_a_resume(run, capsys):
@@ -47,7 +74,7 @@ def test_metrics_hold_each_step_once_over_a_resume(run, capsys):
     assert output.count("\n") == 1
     summary = json.loads(output)
     assert (summary["step"], summary["state"], summary["reason"]) == (8, "finished", "8 steps done")
-    lines = read_metrics(run / "metrics.jsonl")
+    lines = MetricsFile(run / "metrics.jsonl").read()
     found = [(line["kind"], line["step"]) for line in lines]
     train_steps = [("train", step) for step in (2, 4, 6, 8)]
     assert sorted(found) == sorted([*train_steps, ("test", 6), ("test", 8), ("end", 8)])
@@ -63,7 +90,7 @@ def test_a_report_is_the_mean_since_the_last_also_over_a_resume(tmp_path):
     fives, ten, resumed = (
         [
             line
-            for line in read_metrics(tmp_path / name / "metrics.jsonl")
+            for line in MetricsFile(tmp_path / name / "metrics.jsonl").read()
             if line["kind"] == "train"
         ]
         for name in ("fives", "ten", "resumed")
@@ -98,7 +125,7 @@ def test_a_run_of_minutes_stops_and_goes_on(run, capsys):
     assert "done: 1e-06 minutes are over, step 7 saved" in printed
     when = r" \| \d{4}-\d\d-\d\d \d\d:\d\d:\d\d$"  # Nobody looks on.
     assert re.search(r"^train \| step 7 .*" + when, printed, re.MULTILINE)
-    assert read_metrics(run / "metrics.jsonl")[-1]["finished"] is False
+    assert MetricsFile(run / "metrics.jsonl").read()[-1]["finished"] is False
     assert CheckpointFolder(run / "checkpoints").latest().step == 7
 
 
@@ -112,7 +139,7 @@ def test_overwrite_removes_the_run_and_nothing_else(run):
     assert [path.read_text() for path in mine] == ["mine"] * 3
     assert not curves.intersection(run.rglob("*tfevents*"))
     assert arrays_of(run)[0] == 2
-    assert [line["step"] for line in read_metrics(run / "metrics.jsonl")] == [2, 2, 2]
+    assert [line["step"] for line in MetricsFile(run / "metrics.jsonl").read()] == [2, 2, 2]
     record = json.loads((run / "run.json").read_text())
     assert record["seed"] == 9 and len(record["starts"]) == 1
 
@@ -144,7 +171,7 @@ def test_a_run_that_never_saved_may_be_replaced(run, capsys):
     assert train(run, "--steps", "2", "--set", "learning_rate=0.5", "--quiet") == 0
     record = json.loads((run / "run.json").read_text())
     assert record["fields"]["learning_rate"] == 0.5 and len(record["starts"]) == 1
-    assert [line["step"] for line in read_metrics(run / "metrics.jsonl")] == [2, 2, 2]
+    assert [line["step"] for line in MetricsFile(run / "metrics.jsonl").read()] == [2, 2, 2]
 
 
 def test_a_run_begins_with_the_weights_of_another(run, tmp_path, capsys):

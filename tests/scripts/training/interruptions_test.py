@@ -15,7 +15,7 @@ from tests.curves import read_scalars
 from tests.faults.scenarios import names_in
 from tests.paths import ROOT
 from tests.programs import PATIENCE, TOWERS, started
-from tests.scripts.runs import train_shapes, weights_of
+from tests.scripts.runs import HELD_OUT, train_shapes, weights_of
 from towers.saving.checkpoint_folder import CheckpointFolder
 from towers.saving.lock import lock, lock_holder, locked
 from towers.scripts.main import main
@@ -42,21 +42,21 @@ sys.exit(main(sys.argv[3:]))
 
 def test_a_run_killed_before_its_last_evaluation_gets_it(tmp_path, capsys):
     run_dir = tmp_path / "run"
-    command = train_shapes(run_dir, *OPTIONS)
+    command = train_shapes(run_dir, *OPTIONS, *HELD_OUT)
     dying = [sys.executable, "-c", DYING, str(run_dir), "best.ckpt.npz", *command]
     assert subprocess.run(dying, cwd=ROOT, timeout=PATIENCE).returncode == -signal.SIGKILL
     assert latest(run_dir).step == 3 and latest(run_dir).state["best"]["value"] is None
     assert main(command) == 0
-    assert "test  | step 3 |" in capsys.readouterr().out
+    assert "validation | step 3 |" in capsys.readouterr().out
     assert CheckpointFolder(run_dir / "checkpoints").best().step == 3
     assert latest(run_dir).state["best"]["step"] == 3
     assert evaluated_steps(run_dir) == [3]
     assert main(command) == 0
-    assert "test  | step 3 |" not in capsys.readouterr().out, "it was evaluated already"
+    assert "validation | step 3 |" not in capsys.readouterr().out, "it was evaluated already"
 
 
 def test_a_run_killed_after_its_best_was_saved_saves_that_step_and_goes_on(tmp_path, capsys):
-    options = ["--evaluate-every", 2, "--checkpoint-every", 1, "--keep-checkpoints", 2]
+    options = ["--evaluate-every", 2, "--checkpoint-every", 1, "--keep-checkpoints", 2, *HELD_OUT]
     checkpoints = tmp_path / "run" / "checkpoints"
     assert main(train_shapes(tmp_path / "run", "--steps", 2, *options)) == 0
     (checkpoints / "step-00000002.ckpt.npz").unlink()
@@ -77,7 +77,7 @@ def test_a_run_killed_after_its_best_was_saved_saves_that_step_and_goes_on(tmp_p
 
 @pytest.mark.parametrize("how", ["damaged", "missing"])
 def test_a_best_that_is_lost_is_told_and_the_next_one_is_saved(tmp_path, how):
-    options = ["--evaluate-every", 1]
+    options = ["--evaluate-every", 1, *HELD_OUT]
     assert main(train_shapes(tmp_path / "run", "--steps", 2, *options)) == 0
     best = CheckpointFolder(tmp_path / "run" / "checkpoints").best_path
     best.write_bytes(b"?") if how == "damaged" else best.unlink()
@@ -240,7 +240,7 @@ def empty(path):
 
 def test_a_damaged_best_is_no_dead_end_for_an_evaluation(tmp_path, capsys):
     run_dir = tmp_path / "run"
-    assert main(train_shapes(run_dir, "--steps", 1)) == 0
+    assert main(train_shapes(run_dir, "--steps", 1, *HELD_OUT)) == 0
     CheckpointFolder(run_dir / "checkpoints").best_path.write_bytes(b"?")
     assert main(["evaluate", str(run_dir)]) == 2
     assert "--checkpoint latest takes the one saved last" in capsys.readouterr().err

@@ -1,6 +1,8 @@
 """Callbacks, checkpoints and the order of what happens in a training by `towers.fit`."""
 
 import csv
+import json
+import shutil
 
 import keras
 import numpy as np
@@ -9,6 +11,8 @@ import pytest
 import towers
 from tests.curves import read_scalars
 from tests.helpers import tower_devices
+from towers.saving.summaries import event_files, read_events
+from towers.scripts.main import main
 
 ROWS = 20
 RANDOM = np.random.default_rng(1)
@@ -141,20 +145,74 @@ def test_a_resumed_fit_says_where_it_goes_on_and_that_nothing_is_left(tmp_path, 
     assert "goes on" not in capsys.readouterr().out
     changed = make_model()
     changed.optimizer.learning_rate = 0.5
-    towers.fit(changed, X, Y, epochs=2, verbose=2, **options)
+    with pytest.warns(RuntimeWarning, match=r"settings: learning_rate [\d.]+ before, 0.5 now\.$"):
+        towers.fit(changed, X, Y, epochs=2, verbose=2, **options)
     assert f"{tmp_path}: goes on after epoch 1 with its own weights" in capsys.readouterr().out
     assert float(changed.optimizer.learning_rate) != 0.5
     with pytest.warns(RuntimeWarning, match=r"holds all 2 epochs: nothing is trained\. Give more"):
         towers.fit(make_model(), X, Y, epochs=2, verbose=0, **options)
 
 
-def test_a_run_folder_holds_the_curves_of_each_tower(tmp_path):
-    towers.fit(
-        make_model(), X, Y, batch_size=2, epochs=2, verbose=0, towers=tower_devices(2),
-        run_dir=tmp_path,
-    )  # fmt: skip
-    curves = read_scalars(tmp_path / "summaries", "tower_1")
-    assert [step for step, _ in curves["loss"]] == [10, 20]
+@pytest.fixture(scope="module")
+def run_dir(tmp_path_factory):
+    """A run of two epochs of ten steps on two towers."""
+    path = tmp_path_factory.mktemp("run")
+    options = {"batch_size": 2, "epochs": 2, "verbose": 0, "validation_data": HELD_OUT}
+    model = make_model(metrics=["mae"])
+    path.joinpath("history.json").write_text(
+        json.dumps(
+            towers.fit(model, X, Y, **options, towers=tower_devices(2), run_dir=path).history
+        )
+    )
+    return path
+
+
+def test_a_run_directory_is_one_that_towers_runs_lists_and_tensorboard_shows(run_dir, capsys):
+    history = json.loads((run_dir / "history.json").read_text())
+    assert main(["runs", str(run_dir), "--json"]) == 0
+    ((run,),) = json.loads(capsys.readouterr().out.splitlines()[-1]).values()
+    assert (run["recipe"], run["state"], run["step"]) == ("towers.fit", "finished", 20)
+    for kind, name in [("train", "mae"), ("test", "loss"), ("test", "mae")]:
+        expected = history[name if kind == "train" else f"val_{name}"][-1]
+        assert run[kind][name] == pytest.approx(expected, rel=1e-6)
+    curves = {
+        one: read_scalars(run_dir / "summaries", one)
+        for one in ("average", "evaluation", "tower_1")
+    }
+    for one, tag in [("tower_1", "loss"), ("average", "mae"), ("evaluation", "mae")]:
+        assert [step for step, _ in curves[one][tag]] == [10, 20]
+    fields = json.loads((run_dir / "run.json").read_text())["fields"]
+    assert (fields["batch_size"], fields["loss"]) == (2, "mse")
+    assert (
+        fields["optimizer"] == "SGD(momentum=0.9)" and pytest.approx(fields["learning_rate"]) == 0.1
+    )
+    kinds = {kind_of(event) for path in event_files(run_dir) for event, _ in read_events(path)}
+    assert {"graph_def", "hparams"} <= kinds
+
+
+def kind_of(event):
+    plugins = [one.metadata.plugin_data.plugin_name for one in event.summary.value]
+    return next(iter(plugins), event.WhichOneof("what"))
+
+
+def test_a_run_that_goes_on_otherwise_says_how(run_dir, tmp_path):
+    folder = shutil.copytree(run_dir, tmp_path / "run")
+    model = make_model(0.2)
+    huber = keras.losses.Huber(delta=2.0)
+    model.compile(keras.optimizers.SGD(0.2, momentum=0.5), huber, metrics=["mae"])
+    with pytest.warns(RuntimeWarning, match="goes on with other settings") as warned:
+        towers.fit(model, X[1:], Y[1:], batch_size=5, epochs=3, verbose=0, run_dir=folder, seed=7)
+    text = str(warned[0].message)
+    for difference in (
+        "batch_size 2 before, 5 now", "other data", "loss mse before, Huber() now",
+        "optimizer SGD(momentum=0.9) before, SGD(momentum=0.5) now", "now; seed ",
+        "towers 2 before, 1 now", "0.2 now",
+    ):  # fmt: skip
+        assert difference in text
+    with pytest.raises(ValueError, match="holds a run of shapes, which `towers train` goes on"):
+        record = json.loads((folder / "run.json").read_text())
+        (folder / "run.json").write_text(json.dumps({**record, "recipe": "shapes"}))
+        towers.fit(model, X, Y, epochs=3, run_dir=folder)
 
 
 @pytest.mark.slow

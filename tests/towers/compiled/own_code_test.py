@@ -9,10 +9,11 @@ import pytest
 import tensorflow as tf
 
 import towers
+from tests.curves import read_scalars
 from tests.helpers import tower_devices
 from towers.compiled.own_fit import groups_of
 from towers.saving.checkpoint_files import path_of
-from towers.saving.summaries import event_files, read_events
+from towers.scripts.training.overview import find_runs
 
 RANDOM = np.random.default_rng(8)
 X = RANDOM.normal(size=(22, 4)).astype("float32")
@@ -88,15 +89,12 @@ def test_a_run_goes_on_with_the_same_bits(tmp_path, options):
 
 def test_a_run_has_a_point_of_each_curve_for_each_epoch(tmp_path):
     history = fit(own(), X, Y, epochs=2, run_dir=tmp_path, validation_data=(X, Y)).history
-    events = [event for path in event_files(tmp_path) for event, _ in read_events(path)]
-    found = {
-        (value.tag, event.step): float(tf.make_ndarray(value.tensor))
-        for event in events
-        for value in event.summary.value
-    }
-    assert {key for key, _ in found} == {"loss", "val_loss"}
-    for name, values in history.items():
-        np.testing.assert_allclose([found[name, 3], found[name, 6]], values, rtol=1e-6)
+    for run, name in [("average", "loss"), ("evaluation", "val_loss")]:
+        (points,) = read_scalars(tmp_path / "summaries", run).values()
+        assert [step for step, _ in points] == [3, 6]
+        np.testing.assert_allclose([value for _, value in points], history[name], rtol=1e-6)
+    (run,) = find_runs(tmp_path)
+    assert (run.state, run.step) == ("finished", 6) and run.last("test")["step"] == 6
 
 
 @pytest.mark.parametrize(

@@ -33,9 +33,13 @@ def test_each_tower_has_a_curve_under_the_same_tags(tmp_path):
     found = written(tmp_path)
     assert {run for run, _ in found} == {"average", "tower_0", "tower_1"}
     own = {"loss", "accuracy", "gradient_norm", "examples_per_second", "input_wait"}
+    own |= {"loss_spread"}
     assert {tag for run, tag in found if run == "tower_1"} == own
     assert {tag for run, tag in found if run == "average"} == own | {"learning_rate"}
     assert found["tower_1", "loss"] == [(5, 4.0), (10, 4.0)]
+    ((_, average), _), ((_, low), _) = found["average", "loss"], found["tower_0", "loss"]
+    assert found["tower_1", "loss_spread"][0] == pytest.approx((5, 4.0 - average))
+    assert found["average", "loss_spread"][0] == (5, 4.0 - low)
     assert found["tower_1", "gradient_norm"] == [(5, 8.0), (10, 8.0)]
     assert found["tower_1", "input_wait"] == [(5, 0.25), (10, 0.25)]
     assert found["tower_0", "accuracy"] == [(5, 0.375), (10, 0.375)]

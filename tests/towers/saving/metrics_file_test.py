@@ -2,7 +2,9 @@
 
 import json
 
-from towers.scripts.training.metrics_file import END, TEST, TRAIN, MetricsFile, read_metrics
+from towers.saving.metrics_file import MetricsFile
+
+TRAIN, TEST, END = MetricsFile.TRAIN, MetricsFile.TEST, MetricsFile.END
 
 
 def write_all(metrics, *lines):
@@ -11,19 +13,36 @@ def write_all(metrics, *lines):
 
 
 def steps_of(path):
-    return [(line["kind"], line["step"]) for line in read_metrics(path)]
+    return [(line["kind"], line["step"]) for line in MetricsFile(path).read()]
 
 
 def test_a_run_that_continues_writes_each_step_once(tmp_path):
     metrics = MetricsFile(tmp_path / "run" / "metrics.jsonl")
     metrics.cut(0, 0)  # There is no file yet.
-    write_all(metrics, (TRAIN, 2), (TRAIN, 4), (TEST, 4), (TRAIN, 6), (TEST, 6), (END, 6))
+    write_all(
+        metrics,
+        (TRAIN, 2),
+        (TRAIN, 4),
+        (TEST, 4),
+        (TRAIN, 6),
+        (TEST, 6),
+        (END, 6),
+    )
     again = MetricsFile(metrics.path)
     again.cut(4, 4)
-    assert steps_of(metrics.path) == [(TRAIN, 2), (TRAIN, 4), (TEST, 4)]
+    assert steps_of(metrics.path) == [
+        (TRAIN, 2),
+        (TRAIN, 4),
+        (TEST, 4),
+    ]
     write_all(again, (TRAIN, 6))
     again.sync()
-    assert steps_of(metrics.path) == [(TRAIN, 2), (TRAIN, 4), (TEST, 4), (TRAIN, 6)]
+    assert steps_of(metrics.path) == [
+        (TRAIN, 2),
+        (TRAIN, 4),
+        (TEST, 4),
+        (TRAIN, 6),
+    ]
 
 
 def test_an_evaluation_that_comes_again_is_cut(tmp_path):

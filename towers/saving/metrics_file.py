@@ -10,14 +10,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import towers
 from towers.ground.durable import make_folder, sync_folder, write_file
-
-TRAIN, TEST, END = "train", "test", "end"  # The kinds of lines.
 
 
 class MetricsFile:
-    """The file of a run's metrics, to which one process appends; the first line makes it."""
+    """The file of a run's metrics, to which one process appends; the first line makes it.
+
+    Args:
+        path: of the file.
+    """
+
+    TRAIN, TEST, END = "train", "test", "end"  # The kinds of lines.
 
     def __init__(self, path: Path):
         self.path = path
@@ -36,22 +39,6 @@ class MetricsFile:
             raise OSError(f"{self.path} cannot be written: {error.strerror}.") from error
         self._is_synced = False
 
-    def write_report(self, report: towers.StepReport, rates: towers.actions.Rates) -> None:
-        """Appends the line of a report, as `with_rates` gives it."""
-        results = report.results
-        losses = results.towers.loss
-        values = {
-            "epoch": report.epoch + 1,
-            "loss": float(results.loss),
-            **{f"tower_{i}_loss": float(loss) for i, loss in enumerate(losses) if len(losses) > 1},
-            **{name: float(value) for name, value in results.metrics.items()},
-            "gradient_norm": float(results.gradient_norm),
-            "learning_rate": float(results.learning_rate),
-            "steps_per_second": rates.steps_per_second,
-            "examples_per_second": rates.examples_per_second,
-        }
-        self.write(TRAIN, report.step, values)
-
     def sync(self) -> None:
         """Waits until the lines are on the disk."""
         if not self._is_synced:
@@ -62,29 +49,28 @@ class MetricsFile:
 
     def cut(self, step: int, evaluated_step: int) -> None:
         """Removes what a run that continues at a step is going to write again, and its old ends."""
-        last = {TRAIN: step, TEST: evaluated_step, END: -1}
-        lines = read_metrics(self.path)
+        last = {self.TRAIN: step, self.TEST: evaluated_step, self.END: -1}
+        lines = self.read()
         kept = [line for line in lines if line["step"] <= last.get(line["kind"], step)]
         text = "".join(json.dumps(line) + "\n" for line in kept).encode("utf-8")
         if self.path.exists() and self.path.read_bytes() != text:
             write_file(self.path, text)
 
-
-def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """Returns the lines of a metrics file; one that a killed process left half written is none."""
-    try:
-        texts = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    except FileNotFoundError:
-        return []
-    lines = []
-    for text in texts:
+    def read(self) -> list[dict[str, Any]]:
+        """Returns the lines; one that a killed process left half written is none."""
         try:
-            line = json.loads(text)
-        except ValueError:
-            continue
-        if isinstance(line, dict) and isinstance(line.get("step"), int) and "kind" in line:
-            lines.append(line)
-    return lines
+            texts = self.path.read_text(encoding="utf-8", errors="replace").splitlines()
+        except FileNotFoundError:
+            return []
+        lines = []
+        for text in texts:
+            try:
+                line = json.loads(text)
+            except ValueError:
+                continue
+            if isinstance(line, dict) and isinstance(line.get("step"), int) and "kind" in line:
+                lines.append(line)
+        return lines
 
 
 def plain(value: Any) -> Any:

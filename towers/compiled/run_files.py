@@ -1,0 +1,252 @@
+"""What `towers.fit` writes beside its checkpoints, as `towers train` does."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from towers.compiled.data import ArrayData, Data
+from towers.compiled.together import compared_arrays
+from towers.loop.curves import report_values, to_floats, write_summaries
+from towers.loop.rates import Rates
+from towers.loop.updates import Position, StepReport
+from towers.processes.agreement import digest
+from towers.processes.processes import Processes
+from towers.saving.metrics_file import MetricsFile
+from towers.saving.run_record import NAME, record_start
+from towers.saving.summaries import SummaryWriters, remove_events_after
+from towers.step.options import StepOptions
+
+RECIPE = "towers.fit"
+EVALUATION = "evaluation"  # The curve of evaluations.
+UNSAID = ("name", "dtype", "learning_rate")  # Of a loss or an optimizer, in its description.
+
+
+def files_of(
+    run_dir: str | os.PathLike[str] | None,
+    model: keras.Model,
+    data: Data,
+    settings: Mapping[str, Any],
+    options: StepOptions,
+) -> FitFiles | None:
+    """Returns the files of a training, None without a run directory; others as `describe_fit`."""
+    if run_dir is None:
+        return None
+    return FitFiles(run_dir, describe_fit(model, data, settings, options))
+
+
+class FitFiles:
+    """The record, the metrics and the curves of a training of a compiled model.
+
+    Args:
+        run_dir: as in `towers.fit`.
+        record: what run.json says of it.
+
+    Attributes:
+        run_dir: as given.
+        metrics, curves: the lines of metrics.jsonl, and TensorBoard's files.
+    """
+
+    def __init__(self, run_dir: str | os.PathLike[str], record: dict[str, Any]):
+        self.run_dir = Path(run_dir)
+        self.metrics = MetricsFile(self.run_dir / "metrics.jsonl")
+        self.curves = SummaryWriters(self.run_dir / "summaries")
+        self._record, self._is_new, self._is_chief, self._first_tower = record, False, True, 0
+        self._before = self._read()
+
+    def _read(self) -> dict[str, Any] | None:
+        """Returns what was recorded before; ValueError if it is a run of something else."""
+        try:
+            before: dict[str, Any] = json.loads((self.run_dir / NAME).read_text(encoding="utf-8"))
+        except (FileNotFoundError, ValueError):  # None, or one that is damaged and begins anew.
+            return None
+        if before.get("recipe") != RECIPE:
+            raise ValueError(
+                f"{self.run_dir} holds a run of {before.get('recipe')}, which `towers train` goes "
+                "on with. Give towers.fit another run_dir."
+            )
+        return before
+
+    def begin(
+        self,
+        position: Position,
+        model: keras.Model,
+        devices: Sequence[str],
+        processes: Processes,
+    ) -> None:
+        """Records a process that begins, and removes what a killed one wrote after a position.
+
+        A warning names what differs from the run that goes on.
+
+        Args:
+            position: where the run goes on.
+            model: the model, as it was restored.
+            devices: of this process's towers.
+            processes: all processes of the training.
+        """
+        self._is_chief = processes.is_chief
+        self._first_tower = processes.first_tower(len(devices))
+        remove_events_after(self.run_dir / "summaries", position.step)
+        if not self._is_chief:
+            return
+        self.metrics.cut(position.step, position.step)
+        before = self._before if position.step else None
+        count = len(devices) * processes.count
+        if before is not None and (found := list(self._differences(before, model, count))):
+            text = f"{self.run_dir} goes on with other settings: {'; '.join(found)}."
+            warnings.warn(text, RuntimeWarning, stacklevel=5)  # The caller of `fit`.
+        record_start(self.run_dir, self._record, devices, before, processes.count)
+        self._is_new = position.step == 0
+        if self._is_new:
+            about = {name: self._record[name] for name in ("recipe", "seed", "precision")}
+            self.curves.write_hyperparameters(
+                EVALUATION, {**self._record["fields"], **about}, name=str(self.run_dir)
+            )
+
+    def _differences(
+        self, before: Mapping[str, Any], model: keras.Model, num_towers: int
+    ) -> Iterator[str]:
+        """Yields what a run was begun with, and this call gives otherwise."""
+        one = {**before["fields"], "data": before.get("data_key"), "seed": before["seed"]}
+        own = json.loads(json.dumps(self._record))
+        other = {**own["fields"], "data": own["data_key"], "seed": own["seed"]}
+        if other["learning_rate"] == rate_of(model):  # The saved one.
+            one.pop("learning_rate", None)
+        last = before["starts"][-1]
+        one["towers"], other["towers"] = len(last["devices"]) * last["processes"], num_towers
+        for name in sorted(one.keys() - {"epochs", "model"}):  # Keras numbers the names of models.
+            if one[name] != other.get(name):
+                was = f"{name} {one[name]} before, {other.get(name)} now"
+                yield "other data" if name == "data" else was
+
+    def add_report(self, report: StepReport, rates: Rates) -> None:
+        """Writes what happened since the last report."""
+        chief = self._is_chief
+        write_summaries(self.curves, first_tower=self._first_tower, average=chief)(report, rates)
+        if chief:
+            self.metrics.write(MetricsFile.TRAIN, report.step, report_values(report, rates))
+
+    def add_epoch(
+        self,
+        step: int,
+        epoch: int,
+        logs: Mapping[str, Any],
+        graph: Callable[[], tf.Graph] | None = None,
+    ) -> None:
+        """Writes the logs of an epoch, those of its validation apart, and a new run's graph.
+
+        With a graph, which towers' own steps have, there are reports of the losses besides.
+        """
+        if not self._is_chief:
+            return
+        if self._is_new and graph is not None:
+            self.curves.write_graph(graph())
+            self._is_new = False
+        values = to_floats(logs)
+        held_out = {
+            name.removeprefix("val_"): value
+            for name, value in values.items()
+            if name.startswith("val_")
+        }
+        own = {name: value for name, value in values.items() if not name.startswith("val_")}
+        reported = () if graph is None else ("loss",)  # Each report has a point of the losses.
+        new = {name: value for name, value in own.items() if not name.endswith(reported)}
+        self.curves.write("average", step, new)
+        self.metrics.write(MetricsFile.TRAIN, step, {"epoch": epoch + 1, **own})
+        if held_out:
+            self.curves.write(EVALUATION, step, held_out)
+            self.metrics.write(MetricsFile.TEST, step, held_out)
+
+    def end(self, position: Position, epochs: int, reason: str) -> None:
+        """Writes how the training ended."""
+        if self._is_chief:
+            values = {"reason": reason, "finished": position.epoch >= epochs}
+            self.metrics.write(MetricsFile.END, position.step, values)
+
+
+def describe_fit(
+    model: keras.Model, data: Data, settings: Mapping[str, Any], options: StepOptions
+) -> dict[str, Any]:
+    """Returns what run.json says of a training.
+
+    Args:
+        model: the model.
+        data: the data.
+        settings: of the training, by their names in `towers.fit`.
+        options: those of the step.
+    """
+    names = ("epochs", "steps_per_epoch", "shuffle", "class_weight")
+    fields = {
+        "model": model.name,
+        "batch_size": getattr(data, "batch_size", None),
+        **{name: plain(settings[name]) for name in names},
+        "loss": plain(getattr(model, "loss", None)),
+        "optimizer": plain(getattr(model, "optimizer", None)),
+        "learning_rate": rate_of(model),
+        "clip_norm": options.clip_norm,
+        "accumulate": options.accumulate,
+    }
+    return {
+        "recipe": RECIPE,
+        "fields": fields,
+        "seed": options.seed,
+        "precision": model.dtype_policy.name,
+        "batch_norm": "mean",
+        "updates": "sync",
+        "data": None,
+        "data_key": digest(compared_arrays(data))
+        if isinstance(data, ArrayData)
+        else repr(data.spec),
+        "about": {"evaluated": "validation"},
+        "best_metric": "loss",
+        "chooses": False,
+    }
+
+
+def key_of(data: Data) -> str:
+    """Returns a digest of arrays; of other data, whose rows may come in any order, the specs."""
+    if isinstance(data, ArrayData):
+        return digest(compared_arrays(data))
+    return repr(data.spec)
+
+
+def rate_of(model: keras.Model) -> Any:
+    """Returns the learning rate of a model, or its schedule in words; None without any."""
+    optimizer = getattr(model, "optimizer", None)
+    if not isinstance(optimizer, keras.optimizers.Optimizer):
+        return None
+    rate = optimizer.get_config().get("learning_rate")
+    if isinstance(rate, dict):
+        return plain(keras.optimizers.schedules.deserialize(rate))
+    return float(f"{rate:.7g}") if isinstance(rate, float) else rate  # The digits of a float32.
+
+
+def plain(value: Any) -> Any:
+    """Returns a setting in plain values: of an object its class, and what is not its default.
+
+    >>> plain([keras.losses.BinaryCrossentropy(from_logits=True), "mse"])
+    ['BinaryCrossentropy(from_logits=True)', 'mse']
+    """
+    if isinstance(value, Mapping):
+        return {str(name): plain(one) for name, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(one) for one in value]
+    if isinstance(value, (str, int, float, type(None))):
+        return value
+    if not hasattr(value, "get_config"):
+        return getattr(value, "__name__", type(value).__name__)
+    defaults = inspect.signature(type(value).__init__).parameters
+    given = [
+        f"{name}={plain(one)}"
+        for name, one in value.get_config().items()
+        if name not in UNSAID and (name not in defaults or defaults[name].default != one)
+    ]
+    return f"{type(value).__name__}({', '.join(given)})"
