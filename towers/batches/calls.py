@@ -24,19 +24,25 @@ def in_calls(
         begun: how many batches of the first call were consumed before.
         steps: a call ends after so many batches, too; None: wherever it would.
     """
-    queued = dataset.map(as_one, deterministic=True)
+    queued = dataset.map(as_one)
     last = NEVER if steps is None else begun + steps
     if begun == 0 and (steps is None or last % size == 0):
         return queued.batch(size)
+
+    plain = tf.autograph.experimental.do_not_convert  # Conversion would dominate an epoch's start.
 
     def length(call: tf.Tensor) -> tf.Tensor:
         stop = tf.minimum((call + 1) * size, last)
         return tf.maximum(stop - tf.maximum(call * size, begun), 1)
 
-    return queued.enumerate(begun).group_by_window(
-        key_func=lambda number, one: number // size,
-        reduce_func=lambda call, group: group.map(lambda number, one: one).batch(size),
-        window_size_func=length,
+    return (
+        queued.enumerate(begun)
+        .group_by_window(
+            key_func=plain(lambda number, one: number // size),
+            reduce_func=plain(lambda call, group: group.batch(size)),
+            window_size_func=plain(length),
+        )
+        .map(plain(lambda numbers, calls: calls))
     )
 
 
