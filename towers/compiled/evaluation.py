@@ -148,10 +148,7 @@ class Evaluation:
             for shards in feed:
                 callbacks.on_test_batch_begin(number)
                 step = self.build()
-                if size == 1:
-                    step(shards, number)
-                else:
-                    step.several(shards, number)
+                step(shards, number) if size == 1 else step.several(shards, number)
                 logs, number = step.also, number + size
                 callbacks.on_test_batch_end(number - 1, logs)
                 if model.stop_evaluating:

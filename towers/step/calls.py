@@ -45,40 +45,56 @@ def several(
     the last one.
     """
     place = on_the_host if are_on_host(devices) else on_devices
-    kept = traced.structured_outputs if goes_on else (None, traced.structured_outputs[1])
+    results, also = traced.structured_outputs
+    kept = (results if goes_on else None, also)
 
     def call(queued: tf.Tensor, first: tf.Tensor) -> tuple[tf.Tensor, Any, Any]:
-        with tf.device(HOST):
-            count = tf.size(queued)
-
-        def body(index: tf.Tensor, is_going: tf.Tensor, arrays: list[Any]) -> tuple[Any, ...]:
+        def make(index: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
             with tf.device(HOST):
                 shards = shards_of(queued[index], specs)
                 number = first + tf.cast(index, tf.int64)
             check(shards)
             results, also = traced(place(devices, shards).shards, number)
-            if goes_on is not None:
-                is_going = goes_on(results)
-            values = tensors_of((results if goes_on else None, also))
-            pairs = zip(arrays, values, strict=True)
-            return index + 1, is_going, [array.write(index, value) for array, value in pairs]
+            is_going = tf.constant(True) if goes_on is None else goes_on(results)
+            return is_going, tensors_of((results if goes_on else None, also))
 
-        def is_unfinished(index: tf.Tensor, is_going: tf.Tensor, arrays: Any) -> tf.Tensor:
-            with tf.device(HOST):
-                return (index < count) & is_going
-
-        arrays = [
-            tf.TensorArray(one.dtype, count, element_shape=one.shape) for one in tensors_of(kept)
-        ]
-        begin = (tf.constant(0), tf.constant(True), arrays)
-        made, _, arrays = tf.while_loop(is_unfinished, body, begin, parallel_iterations=1)
+        with tf.device(HOST):
+            count = tf.size(queued)
+        made, arrays = loop(count, make, tensors_of(kept))
         split = len(tensors_of(kept[0]))
         stacked = [array.stack() for array in arrays[:split]]
         last = [array.read(made - 1) for array in arrays[split:]]
         return made, filled(kept[0], stacked), filled(kept[1], last)
 
-    specs_of_call = (tf.TensorSpec([None], tf.variant), tf.TensorSpec([], tf.int64))
-    return trace(call, device, *specs_of_call)
+    return trace(call, device, tf.TensorSpec([None], tf.variant), tf.TensorSpec([], tf.int64))
+
+
+def loop(
+    count: tf.Tensor,
+    make: Callable[[tf.Tensor], tuple[tf.Tensor, list[tf.Tensor]]],
+    specs: Sequence[tf.TensorSpec],
+) -> tuple[tf.Tensor, list[tf.TensorArray]]:
+    """Returns how many times `make` ran, at most `count`, and arrays of the tensors it returned.
+
+    Args:
+        count: int32 scalar, at least 1.
+        make: called with an index, it returns whether to go on, and tensors.
+        specs: the specs of these.
+    """
+
+    def is_unfinished(index: tf.Tensor, is_going: tf.Tensor, arrays: Any) -> tf.Tensor:
+        with tf.device(HOST):
+            return (index < count) & is_going
+
+    def body(index: tf.Tensor, _: tf.Tensor, arrays: Any) -> tuple[Any, ...]:
+        is_going, values = make(index)
+        pairs = zip(arrays, values, strict=True)
+        return index + 1, is_going, [array.write(index, value) for array, value in pairs]
+
+    arrays = [tf.TensorArray(one.dtype, count, element_shape=one.shape) for one in specs]
+    begin = (tf.constant(0), tf.constant(True), arrays)
+    made, _, arrays = tf.while_loop(is_unfinished, body, begin, parallel_iterations=1)
+    return made, arrays
 
 
 def tensors_of(nest: Any) -> list[Any]:
