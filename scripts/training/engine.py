@@ -129,6 +129,7 @@ def check_engine(options: TrainOptions) -> None:
             sharing: devices.gpus_per_tower > 1,
             exchange: needs_copies,
             "--batch-norm first": engine.batch_norm == "first",
+            f"--steps-per-call {engine.steps_per_call}": engine.steps_per_call > 1,
             "several processes": is_one_of_several(),
         }
         refuse_all("--updates async", refused, "use --updates sync")
@@ -146,6 +147,21 @@ def check_engine(options: TrainOptions) -> None:
             "--virtual": devices.virtual,
         }
         refuse_all(exchange, refused, "use --exchange packs")
+    refuse_all(
+        f"--steps-per-call {engine.steps_per_call}",
+        {f"{name} {steps}": steps % engine.steps_per_call > 0 for name, steps in periods(options)},
+        "give a number that divides it",
+    )
+
+
+def periods(options: TrainOptions) -> Iterator[tuple[str, int]]:
+    """Yields the flags of what reads the weights every so many steps, and the number of steps."""
+    steps = {
+        "--evaluate-every": options.periods.evaluate_every,
+        "--checkpoint-every": options.periods.checkpoint_every,
+        "--histograms": options.output.histograms,
+    }
+    yield from ((name, number) for name, number in steps.items() if number is not None)
 
 
 def refuse_all(option: str, refused: dict[str, bool], remedy: str) -> None:

@@ -110,6 +110,7 @@ class EngineOptions:
     Attributes:
         updates: async: each tower takes batches and updates by itself.
         accumulate: cut each shard into K micro-batches.
+        steps_per_call: make K updates in one call of the graph, faster where steps are small.
         precision: number format in which the towers compute.
         xla: compile each tower with XLA.
         batch_norm: how the towers' moving averages become one.
@@ -121,6 +122,7 @@ class EngineOptions:
 
     updates: Literal["sync", "async"] = "sync"
     accumulate: Annotated[Parts, "K"] = 1
+    steps_per_call: Annotated[Parts, "K"] = 1
     precision: Precision = "float32"
     xla: Switch = False
     batch_norm: Literal["first", "mean"] = "mean"

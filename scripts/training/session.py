@@ -189,6 +189,7 @@ def step_parts(
     own = towers.StepOptions(
         clip_norm=recipe.fields.clip_norm or None,
         accumulate=options.engine.accumulate,
+        steps_per_call=options.engine.steps_per_call,
         batch_norm=options.engine.batch_norm,
         seed=options.seed,
         loss_scale=loss_scale,

@@ -40,20 +40,27 @@ def open_feed(dataset: tf.data.Dataset, devices: Sequence[str], *, may_stop: boo
     Use it as a context manager, so that its thread ends with the epoch.
 
     Args:
-        dataset: a data set of tuples with one `Shard` per device, as `split` returns.
+        dataset: a data set of tuples with one `Shard` per device, as `split` returns; or of calls,
+            as `in_calls` returns, which stay on the host.
         devices: the towers' devices.
         may_stop: whether a request to stop ends a long wait for a batch, with `StopTraining`. Of
             several processes none may stop alone.
     """
-    on_host = all(tf.DeviceSpec.from_string(device).device_type == "CPU" for device in devices)
+    on_host = not isinstance(dataset.element_spec, tuple) or are_on_host(devices)
     return Feed(dataset, devices, on_host=on_host, may_stop=may_stop)
+
+
+def are_on_host(devices: Sequence[str]) -> bool:
+    """Returns whether all devices are CPUs."""
+    return all(tf.DeviceSpec.from_string(device).device_type == "CPU" for device in devices)
 
 
 class FeedItem(NamedTuple):
     """One item of a feed: the shards of a batch, the end, or an error.
 
     Attributes:
-        shards: the shards on their devices; None at the end of the data set or for an error.
+        shards: the shards on their devices, or a call; None at the end of the data set or for an
+            error.
         ready: the time at which each tower's shard was ready, in seconds of `time.perf_counter`.
         error: the error that the data set raised, or None.
     """
@@ -74,7 +81,7 @@ class Feed:
 
     Args:
         dataset, devices, may_stop: as in `open_feed`.
-        on_host: whether the towers are on the CPU, where the batches are.
+        on_host: whether the batches stay on the host.
 
     Attributes:
         waits: the time in seconds for which the last `next` waited for each tower's shard.

@@ -17,6 +17,7 @@ from towers.compiled.epoch_batches import epochs_of
 from towers.compiled.evaluation import Evaluation
 from towers.compiled.late_step import LateStep
 from towers.compiled.run_files import FitFiles
+from towers.compiled.limits import end_of_call
 from towers.compiled.together import Together
 from towers.compiled.tower_function import LOSS
 from towers.ground.private_apis import (
@@ -177,6 +178,11 @@ class FitUpdates(SynchronousUpdates):
             self.step.first_epoch.assign(epoch)
         self.take_from_chief()
 
+    @property
+    def _made_before(self) -> int:
+        """As in Keras, calls begin with an epoch."""
+        return self.position.epoch_step
+
     def run_epoch(self, steps: int | None, report: Action) -> None:
         """Makes the updates from `position` to the end of its epoch and reports each."""
         self._begin_epoch()
@@ -194,8 +200,11 @@ class FitUpdates(SynchronousUpdates):
             self._validation.build()  # What it cannot do is told before anything is trained.
 
     def after_step(self, report: StepReport) -> None:
-        """Tells the callbacks of a step, and ends its epoch: the last action of the trainer."""
+        """Tells the callbacks of a call, and ends its epoch: the last action of the trainer."""
+        if report.step != self.position.step:
+            return
         callbacks, logs = self.callbacks, self.step.build().also
+        self._number = end_of_call(self._number, self._per_call)
         callbacks.on_train_batch_end(self._number, logs)
         self._number += 1
         if not report.epoch_end and not self._is_stopped(epoch_end=False):

@@ -10,6 +10,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from towers.batches.calls import in_calls
 from towers.batches.feed import check_end, open_feed
 from towers.compiled.checks import (
     NeedsLayersError,
@@ -22,7 +23,7 @@ from towers.compiled.data import Data, preprocesses, read_data, read_samples
 from towers.compiled.epoch_batches import EpochData
 from towers.compiled.input_errors import in_one_sentence
 from towers.compiled.kept import kept
-from towers.compiled.limits import limited_steps
+from towers.compiled.limits import limited_steps, steps_per_call
 from towers.compiled.logs import callback_list, updated_logs
 from towers.compiled.own_code import call_own, layer_calls
 from towers.compiled.setting import key_of, place, prepare
@@ -141,13 +142,15 @@ class Evaluation:
         model.reset_metrics()
         model.stop_evaluating = False
         self._data.begin()
-        with open_feed(self._shards, self._placement.devices) as feed:
-            for number, shards in enumerate(feed):
+        size, number = steps_per_call(model), 0
+        batches = self._shards if size == 1 else in_calls(self._shards, size)
+        with open_feed(batches, self._placement.devices) as feed:
+            for shards in feed:
                 callbacks.on_test_batch_begin(number)
                 step = self.build()
-                step(shards, number)
-                logs = step.also
-                callbacks.on_test_batch_end(number, logs)
+                step(shards, number) if size == 1 else step.several(shards, number)
+                logs, number = step.also, number + size
+                callbacks.on_test_batch_end(number - 1, logs)
                 if model.stop_evaluating:
                     break
         if not logs:

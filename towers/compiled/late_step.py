@@ -15,6 +15,7 @@ import tensorflow as tf
 from towers.batches.shards import Shard
 from towers.compiled.data import Data
 from towers.compiled.kept import kept
+from towers.compiled.limits import steps_per_call
 from towers.compiled.logs import updated_logs
 from towers.compiled.setting import key_of
 from towers.compiled.tower_function import compiled_tower_fn
@@ -45,6 +46,7 @@ class LateStep:
     Attributes:
         devices: the towers' devices.
         processes: as given.
+        steps_per_call: how many updates one call makes.
         first_epoch: int64 variable, the epoch with which the training began.
     """
 
@@ -58,6 +60,7 @@ class LateStep:
     ):
         self.devices = placement.devices
         self.processes = processes
+        self.steps_per_call = steps_per_call(model)
         with tf.device(HOST):
             self.first_epoch = tf.Variable(0, dtype=tf.int64, trainable=False, name="first_epoch")
         self._model, self._placement, self._data = model, placement, data
@@ -99,6 +102,10 @@ class LateStep:
     def __call__(self, shards: tuple[Shard, ...], step: int | tf.Tensor) -> StepResults:
         """Runs the step with this number (the first is 1) and returns its results."""
         return self.build()(shards, step)
+
+    def several(self, queued: tf.Tensor, first: int) -> list[StepResults]:
+        """Makes the updates of a call, as `TrainStep.several` does."""
+        return self.build().several(queued, first)
 
     def groups(self) -> Groups:
         """Returns the variables that a checkpoint saves, by group name, whatever is frozen.

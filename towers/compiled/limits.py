@@ -1,4 +1,4 @@
-"""What Keras's configuration says of a training: its seed, and limits to try things out."""
+"""What Keras is told of a training: its seed, steps of a call, limits to try things out."""
 
 from __future__ import annotations
 
@@ -7,6 +7,28 @@ import warnings
 import keras
 
 from towers.ground.private_apis import get_random_seed
+
+AUTO = 16  # Steps of a call: what is left of the host's time for a call is small.
+
+
+def steps_per_call(model: keras.Model) -> int:
+    """Returns how many batches of a compiled model are one call: `steps_per_execution`.
+
+    Keras documents no search for `auto`, with which its own `fit` fails.
+    """
+    number = model.steps_per_execution
+    return AUTO if number == "auto" else int(number)
+
+
+def end_of_call(number: int, size: int) -> int:
+    """Returns the number that callbacks hear at the end of a call, given the first of its batches.
+
+    As in Keras, it is as if the last call of an epoch had as many batches as the others.
+
+    >>> end_of_call(3, 3), end_of_call(4, 1)
+    (5, 4)
+    """
+    return (number // size + 1) * size - 1
 
 
 def seed_of(seed: int | None) -> int:

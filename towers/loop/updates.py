@@ -13,8 +13,9 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
+from towers.batches.calls import in_calls
 from towers.batches.feed import Feed, StopTraining, check_end, open_feed
-from towers.batches.shards import Batches, Shard
+from towers.batches.shards import Batches
 from towers.batches.sources import as_batches
 from towers.devices.placement import check_present
 from towers.processes.agreement import check_settings
@@ -98,7 +99,8 @@ Action = Callable[[StepReport], Any]
 class Step(Protocol):
     """What every step has: a `TrainStep`, a `JointStep`, an `AsyncStep`, or one of your own.
 
-    One that all towers make jointly is called `step(shards, number) -> StepResults`.
+    One that all towers make jointly is called `step(shards, number) -> StepResults`. It may have
+    more: `steps_per_call`, and `several(queued, first)`, which makes so many updates.
     """
 
     def __call__(self, *args: Any) -> Any:
@@ -228,18 +230,30 @@ class SynchronousUpdates(Updates):
 
     def run_epoch(self, steps: int | None, report: Action) -> None:
         """Makes the updates from `position` to the end of its epoch and reports each."""
-        devices = self.step.devices
-        dataset = self._open_shards()
+        devices, dataset = self.step.devices, self._open_shards()
         check_end(dataset, steps)
         check_present(devices)
+        if self._per_call > 1:
+            left = None if steps is None else steps - self.position.step
+            dataset = in_calls(dataset, self._per_call, self._made_before % self._per_call, left)
         with open_feed(dataset, devices, may_stop=self.step.processes.count == 1) as feed:
             if feed.exhausted():
                 self.position = self.position.after_empty_epoch()
             for shards in feed:
-                report(self._run_step(shards, feed))
+                hear_all(report, self._call(shards, feed))
                 if steps is not None and self.position.step >= steps:
                     break
         self.step.check_copies()
+
+    @property
+    def _per_call(self) -> int:
+        """How many updates one call of the step makes."""
+        return getattr(self.step, "steps_per_call", 1)
+
+    @property
+    def _made_before(self) -> int:
+        """The number of updates from which those of each call are counted."""
+        return self.position.step
 
     def _open_shards(self) -> tf.data.Dataset:
         """Returns this process's shards of the rest of the epoch."""
@@ -250,19 +264,47 @@ class SynchronousUpdates(Updates):
         processes = self.step.processes
         return processes.shards(self._batches, num_towers, position.epoch, position.epoch_step)
 
-    def _run_step(self, shards: tuple[Shard, ...], feed: Feed) -> StepReport:
-        before, waits = self.position, list(feed.waits)
-        step = before.step + 1
+    def _call(self, batches: Any, feed: Feed) -> list[StepReport]:
+        """Makes the updates of one call, and returns the report of each."""
+        before, waits = self.position, feed.waits
         started = time.perf_counter()
-        results = self.step(shards, step)
-        self._finite.add(step, results)  # Checks the previous step, so this one need not be done.
-        seconds = max(waits) + time.perf_counter() - started
+        made = self._make(batches, before.step + 1)
+        seconds = (max(waits) + time.perf_counter() - started) / len(made)
+        waits = [wait / len(made) for wait in waits]
         try:
-            epoch_end = feed.exhausted()
-        except StopTraining:  # The step is reported; then the training ends.
-            epoch_end = False
-        self.position = before.after_step(epoch_end=epoch_end)
-        return StepReport(step, before.epoch, epoch_end, self.position, results, seconds, waits)
+            is_end = feed.exhausted()
+        except StopTraining:  # The steps are reported; then the training ends.
+            is_end = False
+        reports = []
+        for number, results in enumerate(made, 1):
+            epoch, step = before.epoch, self.position.step + 1
+            epoch_end = is_end and number == len(made)
+            self.position = position = self.position.after_step(epoch_end=epoch_end)
+            reports.append(StepReport(step, epoch, epoch_end, position, results, seconds, waits))
+        return reports
+
+    def _make(self, batches: Any, first: int) -> list[StepResults]:
+        """Makes the updates of one call, whose first step has this number."""
+        if self._per_call > 1:
+            self._finite.check()
+            made = self.step.several(batches, first)
+        else:
+            made = [self.step(batches, first)]
+        for step, results in enumerate(made, first):
+            self._finite.add(step, results)  # Checks the one before: this one need not be done.
+        return made
+
+
+def hear_all(report: Action, reports: Sequence[StepReport]) -> None:
+    """Reports each update, even if an action requests a stop before the last one."""
+    stop: StopTraining | None = None
+    for one in reports:
+        try:
+            report(one)
+        except StopTraining as request:
+            stop = stop or request
+    if stop is not None:
+        raise stop
 
 
 class NonFiniteGradientError(RuntimeError):

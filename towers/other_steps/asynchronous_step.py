@@ -78,6 +78,11 @@ def check_shared(placement: Placement, options: StepOptions) -> None:
             f"Received 'replicated', exchange={placement.exchange!r}."
         )
     placement.check_one_device("An asynchronous step")
+    if options.steps_per_call != 1:
+        raise ValueError(
+            "Asynchronous towers take one batch at a time. Received steps_per_call="
+            f"{options.steps_per_call}; leave it out, or use build_train_step."
+        )
     if options.carried is not None:
         raise ValueError(
             "Asynchronous towers take batches in no fixed order, so no state can be carried from "

@@ -60,8 +60,8 @@ def build_joint_step(
     Args:
         updates: the updates by name, in their order, such as
             `{"discriminator": JointUpdate(...), "generator": JointUpdate(...)}`.
-        placement, batches, options, processes: as in `build_train_step`; without a carried state
-            and a loss scale.
+        placement, batches, options, processes: as in `build_train_step`; without a carried state,
+            a loss scale and `steps_per_call`.
         others: variables that the tower functions use besides those that are trained, such as the
             state of a `keras.random.SeedGenerator`.
         order: `alternating`, where each update sees the weights that those before it have changed;
@@ -95,10 +95,11 @@ def check_updates(updates: Mapping[str, JointUpdate], options: StepOptions) -> N
     """Raises ValueError without updates, or for options that several updates cannot share."""
     if not updates:
         raise ValueError("A joint step needs at least one update. Received none.")
-    if options.carried is not None or options.loss_scale is not None:
+    own = (options.carried, options.loss_scale, options.steps_per_call)
+    if own != (None, None, 1):
         raise ValueError(
-            "A joint step has no carried state and no loss scale. Received "
-            f"carried={options.carried}, loss_scale={options.loss_scale}."
+            "A joint step has no carried state and no loss scale, and is a call by itself. "
+            f"Received carried={own[0]}, loss_scale={own[1]}, steps_per_call={own[2]}."
         )
 
 

@@ -6,16 +6,19 @@ Read this file first: `TrainStep._step` is the algorithm.
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
 
+from towers.batches.calls import shards_of
 from towers.batches.shards import Batches, Shard, shard_specs
 from towers.devices.placement import Placement
 from towers.processes.processes import Processes
 from towers.saving.checkpoint_files import Groups
+from towers.step.calls import each_of, several
 from towers.step.exchange import Exchange
 from towers.step.options import StepOptions
 from towers.step.probe import Probe
@@ -90,6 +93,7 @@ class TrainStep:
         update: changes the variables.
         devices: the towers' devices.
         processes: the processes that train this model.
+        steps_per_call: as in `StepOptions`.
         also: what the function `also` returned for the last batch.
     """
 
@@ -99,8 +103,9 @@ class TrainStep:
         self.update = blueprint.update
         self.devices = [tower.device for tower in self.towers]
         self.processes = exchange.processes
+        self.steps_per_call = blueprint.program.options.steps_per_call
         self.also: Any = None
-        self._probe, self._also = blueprint.probe, also
+        self._probe, self._also, self._specs = blueprint.probe, also, blueprint.specs
         # The only trace: what was built is what runs, whatever happens to the model afterwards.
         # Calling it directly saves the lookup, half a millisecond a step.
         specs = (blueprint.specs, tf.TensorSpec([], tf.int64))
@@ -115,6 +120,33 @@ class TrainStep:
         results, self.also = self._call(shards, number_on_host(step))
         self.update.copies.wrote()
         return results
+
+    def several(self, queued: tf.Tensor, first: int) -> list[StepResults]:
+        """Makes an update of each batch of a call, and returns their results, NumPy numbers.
+
+        It ends with an update whose gradient is not finite, unless a smaller loss scale may help.
+
+        Args:
+            queued: batches as `in_calls` makes them.
+            first: the number of the first of these steps.
+        """
+        self.update.copies.refresh()
+        if self._probe.is_pending:
+            self._probe.ask_once(shards_of(queued[0], self._specs))
+        made, results, self.also = self._several(queued, number_on_host(first))
+        self.update.copies.wrote()
+        return each_of(results, int(made))
+
+    @functools.cached_property
+    def _several(self) -> Callable[..., Any]:
+        def goes_on(results: StepResults) -> tf.Tensor:
+            return results.finite | (results.loss_scale > 1)
+
+        check, device = self.update.carried.check_rows, self.exchange.device
+        call = several(
+            self._traced, self._specs, self.devices, device, check=check, goes_on=goes_on
+        )
+        return self.processes.naming(call)
 
     def _run(self, shards: tuple[Shard, ...], step: tf.Tensor) -> tuple[StepResults, Any]:
         results = self._step(shards, step)

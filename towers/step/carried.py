@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from towers.batches.shards import Shard
+from towers.batches.shards import Shard, check
 from towers.ground.host import HOST
 from towers.travel.pairs import part_sizes
 
@@ -93,17 +93,23 @@ class CarriedState:
             variable.assign(np.zeros(variable.shape, variable.dtype.as_numpy_dtype))
 
     def check_rows(self, shards: Sequence[Shard]) -> None:
-        """Raises ValueError unless the shards have exactly the rows of the carried state."""
+        """Raises ValueError unless the shards have exactly the rows of the carried state.
+
+        In a graph it adds an op that raises `tf.errors.InvalidArgumentError`.
+        """
         if not self.variables:
             return
-        sizes = [tf.get_static_value(shard.size) for shard in shards]
-        if all(size is not None for size in sizes) and list(map(int, sizes)) != self._rows:
-            raise ValueError(
-                f"Every batch must have the {sum(self._rows)} rows whose state is carried. "
-                f"Received shards of {list(map(int, sizes))} rows for towers that carry "
-                f"{self._rows}; drop a smaller last batch, or give Carried the rows "
-                "that the batches have."
-            )
+        message = (
+            f"Every batch must have the {sum(self._rows)} rows whose state is carried, "
+            f"{self._rows} for the towers; drop a smaller last batch, or give Carried the rows "
+            "that the batches have."
+        )
+        if not tf.executing_eagerly():
+            sizes = tf.stack([shard.size for shard in shards])
+            return check(tf.reduce_all(sizes == self._rows), message, sizes)
+        received = [int(shard.size) for shard in shards]
+        if received != self._rows:
+            raise ValueError(f"{message} Received shards of {received} rows.")
 
 
 class CarriedVariable:

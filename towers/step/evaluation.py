@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ from towers.batches.feed import check_end, open_feed
 from towers.batches.shards import Batches, Shard, dataset_of, shard_specs, split
 from towers.devices.placement import Placement, check_present
 from towers.processes.processes import Processes
+from towers.step.calls import several
 from towers.step.carried import Carried
 from towers.step.options import StepOptions
 from towers.step.results import EvaluationResults, nothing
@@ -100,6 +102,7 @@ class EvaluationStep:
             for index, group in enumerate(placement.groups)
         ]
         specs = (shard_specs, tf.TensorSpec([], tf.int64))
+        self._specs = shard_specs
         self._traced = trace(self._step, self._device, *specs, shared=program.shared)
         self._call = processes.naming(self._traced)
 
@@ -113,6 +116,21 @@ class EvaluationStep:
         self.carried.check_rows(shards)
         results, self.also = self._call(shards, number_on_host(batch_number))
         return results
+
+    def several(self, queued: tf.Tensor, first: int) -> None:
+        """Runs the towers on each batch of a call; only `also` of the last one is kept.
+
+        Args:
+            queued: batches as `in_calls` makes them.
+            first: the number of the first batch.
+        """
+        *_, self.also = self._several(queued, number_on_host(first))
+
+    @functools.cached_property
+    def _several(self) -> Callable[..., Any]:
+        check = self.carried.check_rows
+        call = several(self._traced, self._specs, self.devices, self._device, check=check)
+        return self._processes.naming(call)
 
     @property
     def graph(self) -> tf.Graph:

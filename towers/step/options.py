@@ -40,6 +40,10 @@ class StepOptions:
             per row of the batch, begins with zeros and carries no gradient; the tower function
             resets it where the data begins a new stream. A step with a non-finite gradient leaves
             it unchanged.
+        steps_per_call: how many updates the trainer makes in one call of the graph, which saves
+            most of the host's time of small steps. Each update is as it would be, and has its own
+            report, of NumPy numbers; actions hear of them after the call. Calls end at those steps
+            of the run that this number divides, and with an epoch.
         probe: whether the first call of the step asks the tower function, with a few rows, if it
             returns sums.
 
@@ -54,12 +58,13 @@ class StepOptions:
     loss_scale: LossScale | None = None
     compiled: bool = False
     carried: Carried | None = None
+    steps_per_call: int = 1
     probe: bool = True
 
     def __post_init__(self) -> None:
         if self.clip_norm is not None and not self.clip_norm > 0:
             raise ValueError(f"clip_norm must be above 0, or None. Received {self.clip_norm}.")
-        check_at_least(1, accumulate=self.accumulate)
+        check_at_least(1, accumulate=self.accumulate, steps_per_call=self.steps_per_call)
         check_choice("batch_norm", self.batch_norm, BATCH_NORM_POLICIES)
 
 

@@ -73,6 +73,11 @@ class Probe:
         self._lock = threading.Lock()
         self._has_averages = False
 
+    @property
+    def is_pending(self) -> bool:
+        """Whether it is to be asked yet."""
+        return self._pending
+
     def ask_once(self, shards: Sequence[Shard]) -> None:
         """Asks with the first rows of the first shard; later calls do nothing.
 

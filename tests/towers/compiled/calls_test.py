@@ -1,0 +1,115 @@
+"""`steps_per_execution` makes calls as in Keras: callbacks, History, validation and evaluation."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import towers
+from tests.helpers import tower_devices
+
+RANDOM = np.random.default_rng(3)
+X, Y = RANDOM.normal(size=(55, 4)), RANDOM.normal(size=(55, 2))
+HOOKS = [f"on_{kind}_{place}" for kind in ("train_batch", "test_batch", "epoch")
+         for place in ("begin", "end")]  # fmt: skip
+
+
+class Heard(keras.callbacks.Callback):
+    """What was heard, with the numbers of batches and the logs."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = []
+        for name in HOOKS:
+            setattr(self, name, self._hook(name))
+
+    def _hook(self, name):
+        def hear(number, logs=None):
+            logs = {key: round(float(value), 10) for key, value in (logs or {}).items()}
+            self.calls.append((name, number, logs))
+
+        return hear
+
+
+@pytest.fixture(scope="module")
+def model():
+    keras.config.set_floatx("float64")
+    keras.config.set_dtype_policy("float64")
+    keras.utils.set_random_seed(1)
+    made = keras.Sequential(
+        [keras.Input((4,)), keras.layers.Dense(5, "tanh"), keras.layers.Dense(2)]
+    )
+    made.compile(keras.optimizers.SGD(0.1, momentum=0.9), "mse", metrics=["mae"])
+    made.optimizer.build(made.trainable_variables)
+    made.first = [variable.numpy() for variable in variables_of(made)]
+    yield made
+    keras.config.set_floatx("float32")
+
+
+def variables_of(model):
+    return [*model.variables, *model.optimizer.variables]
+
+
+def train(fit, model, per_call, data=(X, Y), **options):
+    for variable, value in zip(variables_of(model), model.first, strict=True):
+        variable.assign(value)
+    model.steps_per_execution = per_call
+    model.train_function = model.test_function = None
+    heard = Heard()
+    given = {"epochs": 2, "verbose": 0, "shuffle": False, "callbacks": [heard], **options}
+    history = fit(model, *data, **given).history
+    return model.get_weights(), history, heard.calls
+
+
+@pytest.mark.parametrize("per_call, num_towers", [(3, 2), (20, 1), (7, 3)])
+def test_callbacks_hear_of_calls_as_in_keras_and_weights_are_those_of_single_steps(
+    model, per_call, num_towers
+):
+    """The number of batches, 7 and 4 of the validation, is no multiple of 3."""
+    options = {"batch_size": 8, "validation_data": (X[:30], Y[:30])}
+    own = {**options, "towers": tower_devices(num_towers)}
+    expected, history, calls = train(keras.Model.fit, model, per_call, **options)
+    actual, other, heard = train(towers.fit, model, per_call, **own)
+    single, _, _ = train(towers.fit, model, 1, **own)
+    assert [call[:2] for call in heard] == [call[:2] for call in calls]
+    for one, two in zip(heard, calls, strict=True):
+        assert one[2] == pytest.approx(two[2], abs=1e-9)
+    for name, values in history.items():
+        np.testing.assert_allclose(other[name], values, rtol=1e-12, err_msg=name)
+    for one, two, alone in zip(actual, expected, single, strict=True):
+        np.testing.assert_allclose(one, two, rtol=0, atol=1e-12)
+        np.testing.assert_array_equal(one, alone)
+
+
+def test_a_run_goes_on_with_calls_of_another_size_and_keeps_its_bits(model, tmp_path):
+    options = {"batch_size": 8, "towers": tower_devices(2), "accumulate": 2, "epochs": 3}
+    expected, history, _ = train(towers.fit, model, 1, **options)
+    train(towers.fit, model, 3, run_dir=tmp_path, **{**options, "epochs": 1})
+    actual, other, _ = train(towers.fit, model, "auto", run_dir=tmp_path, **options)
+    for one, two in zip(actual, expected, strict=True):
+        np.testing.assert_array_equal(one, two)
+    assert other["loss"] == history["loss"][1:]
+
+
+def test_an_epoch_has_its_number_of_steps_whatever_a_call_has(model):
+    """Keras would go on to the end of the call."""
+    dataset = tf.data.Dataset.from_tensor_slices((X, Y)).batch(8).repeat()
+    options = {"steps_per_epoch": 5, "towers": tower_devices(1)}
+    expected, _, _ = train(towers.fit, model, 1, (dataset,), **options)
+    actual, _, calls = train(towers.fit, model, 3, (dataset,), **options)
+    for one, two in zip(actual, expected, strict=True):
+        np.testing.assert_array_equal(one, two)
+    ends = [number for name, number, _ in calls if name == "on_train_batch_end"]
+    assert ends == [2, 5, 2, 5]
+
+
+def test_evaluate_makes_calls_too(model):
+    model.steps_per_execution = 1
+    options = {"batch_size": 8, "verbose": 0, "towers": tower_devices(2), "return_dict": True}
+    expected = towers.evaluate(model, X, Y, **options)
+    model.steps_per_execution, heard = 3, Heard()
+    assert towers.evaluate(model, X, Y, callbacks=[heard], **options) == expected
+    assert [call[:2] for call in heard.calls] == [
+        ("on_test_batch_begin", 0), ("on_test_batch_end", 2), ("on_test_batch_begin", 3),
+        ("on_test_batch_end", 5), ("on_test_batch_begin", 6), ("on_test_batch_end", 8),
+    ]  # fmt: skip
