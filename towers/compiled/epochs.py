@@ -16,8 +16,8 @@ from towers.compiled.data import Data, Shards
 from towers.compiled.epoch_batches import epochs_of
 from towers.compiled.evaluation import Evaluation
 from towers.compiled.late_step import LateStep
-from towers.compiled.run_files import FitFiles
 from towers.compiled.limits import end_of_call
+from towers.compiled.run_files import FitFiles
 from towers.compiled.together import Together
 from towers.compiled.tower_function import LOSS
 from towers.ground.private_apis import (
