@@ -217,6 +217,8 @@ class SynchronousUpdates(Updates):
             (`towers.engine.RowBatches`).
     """
 
+    step: Any  # It may have more than every step has.
+
     def __init__(
         self,
         step: Step,

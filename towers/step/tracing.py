@@ -55,7 +55,9 @@ def trace(
             after_the_results.enter_context(tf.device(device))
             return results
 
-        concrete = tf.function(traced, autograph=False).get_concrete_function(*specs)
+        # Within a loop it is optimized as by itself: one kernel more for two has other last bits.
+        whole = tf.function(traced, autograph=False, experimental_attributes={"_noinline": True})
+        concrete = whole.get_concrete_function(*specs)
     if shared is not None:
         check_handles(concrete.graph, shared)
     return concrete

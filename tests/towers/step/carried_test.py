@@ -9,6 +9,7 @@ import tensorflow as tf
 
 import towers
 from tests import helpers
+from towers.batches.calls import in_calls
 from towers.devices.op_devices import record_placed_nodes
 from towers.saving.checkpoint_files import read_checkpoint, write_checkpoint
 from towers.saving.checkpoints import restore
@@ -425,9 +426,12 @@ def test_a_batch_of_other_rows_is_refused():
     model, step, _ = begun(2)
     one, other = towers.engine.split(helpers.dataset_of(batches), 2)
     step(one, 1)
-    message = r"the 7 rows whose state.*shards of \[3, 2\] rows.* \[4, 3\]; drop a smaller last"
+    message = r"the 7 rows whose state.* \[4, 3\] .*drop a smaller last.*shards of \[3, 2\] rows"
     with pytest.raises(ValueError, match=message):
         step(other, 2)
+    (call,) = in_calls(towers.engine.split(helpers.dataset_of(batches), 2), 2)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="the 7 rows whose state"):
+        step.several(call, 1)
     step, dataset = evaluation(2, batches, model)
     with pytest.raises(ValueError, match=message):
         towers.evaluate_step(step, dataset)
