@@ -18,6 +18,7 @@ from benchmarks.commands import build_parser as build_benchmarks_parser
 from tests.paths import ROOT
 from towers.scripts import bootstrap
 from towers.scripts.main import build_parser
+from towers.scripts.other_words import command_line
 
 PAGES = {
     str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
@@ -73,7 +74,7 @@ def commands_of(text):
 def test_commands_parse_and_name_what_exists(page):
     for command in commands_of(PAGES[page]):
         is_of_benchmarks = command[:3] == BENCHMARKS
-        arguments = command[3:] if is_of_benchmarks else command
+        arguments = command[3:] if is_of_benchmarks else command_line(command)
         is_template = len(arguments) == 1 or any(map(PLACEHOLDER.fullmatch, arguments))
         if is_of_benchmarks:
             assert arguments[0] in subparsers_of(build_benchmarks_parser()), arguments

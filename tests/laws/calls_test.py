@@ -127,7 +127,7 @@ def test_a_call_ends_with_a_gradient_that_is_not_finite(step):
 @pytest.mark.parametrize(
     "steps_per_call, build",
     [(0, None), (2, towers.steps.build_async_step), (2, towers.steps.build_joint_step)],
-    ids=str,
+    ids=["zero", "asynchronous", "joint"],
 )
 def test_what_makes_single_updates_refuses_calls_of_several(steps_per_call, build):
     with pytest.raises(ValueError, match="steps_per_call"):

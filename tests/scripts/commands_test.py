@@ -220,10 +220,6 @@ def test_placement_is_printed(started_twice):
         assert any("MatMul" in line for line in lines if line.startswith(tower))
 
 
-def test_the_newest_checkpoint_knows_of_the_best(on_three_towers):
-    assert CheckpointFolder(on_three_towers / "checkpoints").latest().state["best"]["step"] == 4
-
-
 def test_a_finished_run_makes_no_further_step_to_log_the_placement(started_twice):
     assert CheckpointFolder(started_twice[0] / "checkpoints").latest().step == 2
 

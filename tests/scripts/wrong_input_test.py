@@ -321,11 +321,10 @@ def test_run_refuses_another_recipe(run, idx, capsys):
 
 @pytest.fixture
 def old_run(run):
-    """A run whose checkpoints do not say what ran, as those of older versions."""
-    folder = CheckpointFolder(run / "checkpoints")
-    for checkpoint in (folder.latest(), folder.best()):
-        state = {name: value for name, value in checkpoint.state.items() if name != "run"}
-        write_checkpoint(checkpoint.path, checkpoint.step, {}, state)
+    """A run whose checkpoint does not say what ran, as those of older versions."""
+    checkpoint = CheckpointFolder(run / "checkpoints").latest()
+    state = {name: value for name, value in checkpoint.state.items() if name != "run"}
+    write_checkpoint(checkpoint.path, checkpoint.step, {}, state)
     return run
 
 

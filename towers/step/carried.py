@@ -149,9 +149,10 @@ class CarriedVariable:
         with tf.device(self._devices[tower]):
             part.assign(tf.ensure_shape(rows[: part.shape[0]], part.shape))
 
-    def numpy(self) -> np.ndarray:
+    def read_value(self) -> tf.Tensor:
         """Returns the rows of all towers, in the order of the batch."""
-        return np.concatenate([part.numpy() for part in self._parts])
+        with tf.device(self.device):
+            return tf.concat(self._parts, 0)
 
     def assign(self, rows: np.ndarray) -> None:
         """Stores the rows of all towers, given in the order of the batch."""

@@ -132,7 +132,5 @@ def test_a_missing_library_is_said_with_the_remedy(tmp_path, monkeypatch):
     path = tmp_path / "a.array_record"
     path.write_bytes(b"anything")
     monkeypatch.setitem(sys.modules, "array_record.python.array_record_module", None)
-    with pytest.raises(
-        ValueError, match=r"a.array_record is an ArrayRecord .*towers\[array_record"
-    ):
+    with pytest.raises(ValueError, match=r"a.array_record is an ArrayRecord .*\.\[array_record"):
         list(list_examples(path))

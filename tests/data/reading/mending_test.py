@@ -49,7 +49,7 @@ def test_a_missing_library_is_named_with_how_to_install_it(monkeypatch, name, li
         raise ImportError(module)
 
     monkeypatch.setattr(extras.importlib, "import_module", refuse)
-    with pytest.raises(ValueError, match=rf"{library}.*pip install 'towers\[mending\]'"):
+    with pytest.raises(ValueError, match=rf"{library}.*pip install -e '\.\[mending\]'"):
         mendings(**{name: True})
 
 

@@ -87,5 +87,5 @@ def test_too_small_a_vocabulary_is_told_the_size_it_needs(tmp_path, size):
 
 def test_missing_library_says_how_to_get_it(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "sentencepiece", None)
-    with pytest.raises(ValueError, match=r"pip install 'towers\[subwords\]'"):
+    with pytest.raises(ValueError, match=r"pip install -e '\.\[subwords\]'"):
         train_subwords(TEXTS, 60, tmp_path / "model")

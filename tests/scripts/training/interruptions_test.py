@@ -70,7 +70,7 @@ def test_a_run_killed_after_its_best_was_saved_saves_that_step_and_goes_on(tmp_p
     for one, other in zip(*map(weights_of, (tmp_path / "run", tmp_path / "whole")), strict=True):
         np.testing.assert_array_equal(one, other)
     # As a process leaves it that was killed after its last save.
-    assert main(train_shapes(tmp_path / "run", "--steps", 3, *options[:-1], 1)) == 0
+    assert main(train_shapes(tmp_path / "run", "--steps", 3, *options[:5], 1, *HELD_OUT)) == 0
     kept = {path.name for path in checkpoints.iterdir()}
     assert kept == {"best.ckpt.npz", "step-00000003.ckpt.npz"}
 

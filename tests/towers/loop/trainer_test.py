@@ -77,8 +77,8 @@ def test_positions_count_steps_and_epochs(step):
         (None, 2, "2 steps done", Position(2, 0, 2)),
         (None, 3, "3 steps done", Position(3, 1, 0)),
         (None, 4, "4 steps done", Position(4, 1, 1)),
-        (1, 5, "1 epochs done", Position(3, 1, 0)),
-        (5, 1, "1 steps done", Position(1, 0, 1)),
+        (1, 5, "1 epoch done", Position(3, 1, 0)),
+        (5, 1, "1 step done", Position(1, 0, 1)),
         (0, None, "0 epochs done", Position()),
     ],
 )
