@@ -21,8 +21,11 @@ from towers.scripts.main import build_parser
 
 PAGES = {
     str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
-    for path in [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/**/*.md"))]
-    if path.name not in ("CHANGELOG.md", "SECURITY.md")
+    for path in [
+        *sorted(ROOT.glob("README*.md")),
+        ROOT / "CONTRIBUTING.md",
+        *sorted(ROOT.glob("docs/**/*.md")),
+    ]
 }
 # A comment `<!-- not run: the reason -->` above a fence keeps its block from being run.
 BLOCK = re.compile(
