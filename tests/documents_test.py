@@ -22,7 +22,11 @@ from towers.scripts.other_words import command_line
 
 PAGES = {
     str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
-    for path in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/**/*.md"))]
+    for path in [
+        *sorted(ROOT.glob("README*.md")),
+        ROOT / "CONTRIBUTING.md",
+        *sorted(ROOT.glob("docs/**/*.md")),
+    ]
 }
 # A comment `<!-- not run: the reason -->` above a fence keeps its block from being run.
 BLOCK = re.compile(
