@@ -25,6 +25,7 @@ from towers.scripts.training.recipe import Data, Recipe, describe_unknown, perpl
 
 if TYPE_CHECKING:
     import keras
+    import numpy as np
 
     from towers.data.prepared import DialogueCorpus
     from towers.data.text import TextCodec
@@ -137,15 +138,34 @@ def make_data(fields: Fields, paths: Sequence[Path] | None, seed: int) -> Data:
     limits = common.arguments_for(pair_batches, fields)
     train = pair_batches(corpus, "train", seed=seed, **limits)
     test = pair_batches(corpus, "held_out", shuffle=False, **{**limits, "fixed_shapes": False})
+    summary = f"{train.source.summary}; {describe_unknown(corpus.unknown_rate)}"
+    limited = limited_fraction(train.source.layout.shapes, fields)
+    if limited > 0.5:
+        summary += (
+            f"\nbatch_tokens={fields.batch_tokens} limits {limited:.0%} of the batches to fewer "
+            f"than batch_size={fields.batch_size} pairs"
+        )
     return Data(
         train,
         test,
         text=corpus.text,
         corpus=corpus,
         key=corpus.key,
-        summary=f"{train.source.summary}; {describe_unknown(corpus.unknown_rate)}",
+        summary=summary,
         about=about_data(paths, fields.language, train.num_examples),
     )
+
+
+def limited_fraction(shapes: np.ndarray, fields: Fields) -> float:
+    """Returns the fraction of batches that a further pair would bring above `batch_tokens`.
+
+    Args:
+        shapes: int [batches, 3], rows and both lengths of each batch.
+        fields: with the limits; batches of `batch_size` pairs are full by that one.
+    """
+    rows, lengths = shapes[:, 0], shapes[:, 1:].sum(axis=1)
+    limited = (rows < fields.batch_size) & ((rows + 1) * lengths > fields.batch_tokens)
+    return float(limited.mean()) if len(limited) else 0.0
 
 
 def remake_data(

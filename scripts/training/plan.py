@@ -6,6 +6,9 @@ import dataclasses
 from typing import Any, NamedTuple
 
 import towers
+from towers.ground.arguments import check_choice
+from towers.optimizers.optimizers import OPTIMIZERS
+from towers.optimizers.schedules import SCHEDULES
 from towers.scripts.training.catalogue import with_fields
 from towers.scripts.training.engine import check_engine
 from towers.scripts.training.options import TrainOptions
@@ -46,6 +49,8 @@ class Plan(NamedTuple):
 def plan_run(recipe: Recipe, options: TrainOptions) -> Plan:
     """Returns the plan of a run; raises ValueError for options that exclude each other."""
     check_engine(options)
+    check_choice("optimizer", recipe.fields.optimizer, OPTIMIZERS)
+    check_choice("schedule", recipe.fields.schedule, SCHEDULES)
     directory = RunDirectory(options.run_dir or f"runs/{recipe.name}")
     place = towers.processes.find_place()
     if options.overwrite and place is not None:
