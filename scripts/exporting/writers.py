@@ -193,6 +193,8 @@ def readme(signatures: dict[str, Callable[..., Any]], title: str, directory: Run
         f"Made with {', '.join(f'{name} {one}' for name, one in versions.items())}. It needs "
         "TensorFlow, this version or a later one: `tf.saved_model.load('model')`.",
     ]
+    if "answer" in signatures:
+        lines.append(f"`{PROGRAM.name}` asks it; for Chinese it also needs jieba.")
     for name, function in signatures.items():
         concrete = function.get_concrete_function()  # type: ignore[attr-defined]
         outputs = concrete.structured_outputs

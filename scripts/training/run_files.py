@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 import warnings
 from pathlib import Path
 from typing import Any
 
 import towers
+from towers.scripts.training.loss_alarm import LossAlarm
 from towers.scripts.training.run_directory import RunDirectory
 from towers.scripts.training.run_output import RunOutput
 from towers.scripts.training.session import Session
 
-PATIENCE = 5  # Reports in a row above the first step's loss before the run warns.
 EVALUATION = "evaluation"  # The curve of evaluations.
 
 
@@ -27,6 +26,7 @@ class RunFiles:
             checkpoints hold what it has not reported yet.
         metrics: the lines of metrics.jsonl.
         best: the best evaluation so far.
+        alarm: warns of a training that goes wrong; its `keep_first` is an action.
         evaluated_step: the step of the last evaluation.
         checkpoints: the checkpoints, which are written beside the training.
     """
@@ -45,6 +45,7 @@ class RunFiles:
         self.curves = towers.actions.SummaryWriters(directory.summaries)
         self.metrics = towers.actions.MetricsFile(directory.metrics)
         self.best = towers.actions.Best(session.recipe.best_metric, session.recipe.maximize)
+        self.alarm = LossAlarm()
         self.evaluated_step = 0
         self.checkpoints = towers.checkpoints.CheckpointFolder(directory.checkpoints, keep=keep)
         self._summaries = directory.summaries
@@ -54,8 +55,6 @@ class RunFiles:
         self._output = output
         self.reporting = towers.actions.with_rates(self._report, steps=report_every)
         self._saved_step: int | None = 0
-        self._first_loss: Any = None  # Of the first step, while nothing was warned of.
-        self._reports_above = 0
 
     def restore(self) -> towers.checkpoints.Checkpoint | None:
         """Restores the newest checkpoint and returns it; None if the run has none.
@@ -125,29 +124,8 @@ class RunFiles:
         if processes.is_chief:
             values = towers.actions.report_values(report, rates)
             self.metrics.write(self.metrics.TRAIN, report.step, values)
-            self._warn_of_loss(float(report.results.loss))
+            self.alarm.check(float(report.results.loss))
         self._output.report(report, rates, unit, first if processes.count > 1 else None)
-
-    def keep_first_loss(self, report: towers.StepReport) -> None:
-        """Keeps the loss of a run's first step, with which reports are compared; an action."""
-        if report.step == 1:
-            self._first_loss = report.results.loss
-
-    def _warn_of_loss(self, loss: float) -> None:
-        """Warns once if a reported loss is not finite, or stays above that of the first step."""
-        if self._first_loss is None:
-            return
-        first = float(self._first_loss)
-        self._reports_above = self._reports_above + 1 if loss > first + 0.1 * abs(first) else 0
-        if math.isfinite(loss) and self._reports_above < PATIENCE:
-            return
-        self._first_loss = None
-        warnings.warn(
-            f"The loss is {loss:.4g}, and was {first:.4g} in the first step: the training goes "
-            "wrong. A smaller --set learning_rate or --set clip_norm=1 may help.",
-            RuntimeWarning,
-            stacklevel=2,
-        )
 
     def add_evaluation(self, metrics: dict[str, float]) -> bool:
         """Adds an evaluation of the current step, and returns whether it is the best so far.

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import pytest
 
+from towers.scripts.main import main
 from towers.scripts.training.fields import (
     EPOCHS,
     FRACTION,
@@ -46,6 +47,22 @@ class Own(Fields):
 def test_a_value_outside_of_its_bounds_is_refused(values, message):
     with pytest.raises(ValueError, match=message):
         replace_fields(Own(), values)
+
+
+@pytest.mark.parametrize("wrong", ["optimizer=adm", "schedule=cosin"])
+def test_a_wrong_name_is_told_before_a_directory_that_is_taken(wrong, tmp_path, capsys):
+    (tmp_path / "of_others").touch()
+    command = ["train", "shapes", "--run-dir", str(tmp_path), "--set"]
+    assert main([*command, wrong]) == 2
+    assert "Did you mean" in capsys.readouterr().err
+    assert main([*command, "optimizer=adam"]) == 2
+    assert str(tmp_path) in capsys.readouterr().err
+
+
+def test_no_line_about_a_field_is_long(capsys):
+    assert main(["recipes", "ptb_large"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 100 and "  learning_rate=1.0  at its peak. (above 0)" in lines
 
 
 def test_values_at_their_bounds_are_taken():
