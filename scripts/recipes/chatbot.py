@@ -15,9 +15,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from towers.ground.arguments import check_choice
 from towers.scripts.shown import show
 from towers.scripts.training import fields as common
 from towers.scripts.training.catalogue import CACHE
@@ -128,6 +127,15 @@ class Fields(common.TextFields):
     unigram_bias: bool = True
     exam_questions: Annotated[int, common.POSITIVE] = 1000
 
+    choices: ClassVar[dict[str, tuple[str, ...]]] = {
+        **common.Fields.choices,
+        "pairing": ("alternate", "sliding"),
+        "direction": ("forward", "backward", "answers"),
+        "network": ("recurrent", "transformer"),
+        "cell": ("lstm", "gru"),
+        "attention": ("luong", "luong_scaled", "bahdanau"),
+    }
+
 
 def make_data(fields: Fields, paths: Sequence[Path] | None, seed: int) -> Data:
     """Returns the batches of a corpus, which is prepared if it was not before."""
@@ -221,7 +229,6 @@ def make_model(fields: Fields, data: Data) -> keras.Model:
     from towers.models.transformer import Transformer
 
     networks = {"recurrent": Seq2Seq, "transformer": Transformer}
-    check_choice("network", fields.network, networks)
     network = networks[fields.network]
     sizes = {"vocabulary_size": len(data.text.vocabulary), "size": fields.hidden_size}
     return network(**common.arguments_for(network, fields, **sizes))

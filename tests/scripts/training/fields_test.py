@@ -5,6 +5,7 @@ from typing import Annotated
 
 import pytest
 
+import towers
 from towers.scripts.main import main
 from towers.scripts.training.fields import (
     EPOCHS,
@@ -59,10 +60,21 @@ def test_a_wrong_name_is_told_before_a_directory_that_is_taken(wrong, tmp_path, 
     assert str(tmp_path) in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("name", Fields.choices["optimizer"])
+def test_every_optimizer_of_the_fields_is_one_of_the_engine(name):
+    assert towers.optimizers.build_optimizer(name, 0.1)
+
+
+@pytest.mark.parametrize("name", Fields.choices["schedule"])
+def test_every_schedule_of_the_fields_is_one_of_the_engine(name):
+    options = {"total_steps": 2, "decay_steps": 1, "boundaries": (1,)}
+    assert towers.optimizers.build_schedule(name, 0.1, **options)
+
+
 def test_no_line_about_a_field_is_long(capsys):
     assert main(["recipes", "ptb_large"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert max(map(len, lines)) <= 100 and "  learning_rate=1.0  at its peak. (above 0)" in lines
+    assert max(map(len, lines)) <= 100 and "  num_steps=35  tokens of a stream in a batch." in lines
 
 
 def test_values_at_their_bounds_are_taken():

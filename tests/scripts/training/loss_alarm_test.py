@@ -1,15 +1,15 @@
 """A training that goes wrong early is told of once: by its losses, and by its rate before."""
 
-import dataclasses
 import math
 import warnings
 from types import SimpleNamespace
 
 import pytest
 
-from towers.scripts.training.catalogue import find_recipe
+from towers.scripts.training.catalogue import load_recipe
 from towers.scripts.training.loss_alarm import LossAlarm
-from towers.scripts.training.session import make_optimizer
+from towers.scripts.training.options import TrainOptions
+from towers.scripts.training.plan import plan_run
 
 HEALTHY = [2.5, 2.6, 2.6, 2.6, 2.2, 2.6, 2.6, 2.6, 2.6, 1.0]
 
@@ -37,13 +37,10 @@ def test_losses_that_fall_and_those_of_a_run_that_goes_on_are_not_told_of():
     assert not warned([3.0] * 20, first_step=100)
 
 
-@pytest.mark.parametrize(("rate", "is_told"), [(10.0, False), (50.0, True)])
-def test_an_absurd_rate_is_told_of_before_the_first_step(rate, is_told):
-    fields = dataclasses.replace(find_recipe("shapes").fields, learning_rate=rate)
-    data = SimpleNamespace(train=SimpleNamespace(steps_per_epoch=3))
+@pytest.mark.parametrize(("name", "rate"), [("shapes", 10), ("shapes", 50), ("ptb_large", 35)])
+def test_an_absurd_rate_is_told_of_when_a_run_is_planned(name, rate):
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
-        make_optimizer(fields, data, epochs=1)
-    assert ["learning rate, 50 at its peak" in str(one.message) for one in found] == [
-        True
-    ] * is_told
+        plan_run(load_recipe(name, [f"learning_rate={rate}"]), TrainOptions())
+    assert len(found) == (rate == 50)
+    assert all("A learning rate of 50 is far above" in str(one.message) for one in found)
