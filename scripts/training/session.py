@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import math
 import pathlib
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -17,8 +16,6 @@ from towers.scripts.options.setting import arguments_for
 from towers.scripts.training.catalogue import DATA_SETS
 from towers.scripts.training.options import DeviceOptions, TrainOptions
 from towers.scripts.training.recipe import AnswerEvaluator, Data, Recipe
-
-LARGEST_RATE = 10.0  # The usual one of each optimizer is below 0.1.
 
 
 class Session(NamedTuple):
@@ -208,13 +205,6 @@ def make_optimizer(fields: Any, data: Data, epochs: float) -> keras.optimizers.O
     if fields.base_batch_size:
         learning_rate = towers.optimizers.scale_learning_rate(
             learning_rate, fields.batch_size, fields.base_batch_size
-        )
-    if learning_rate > LARGEST_RATE:
-        warnings.warn(
-            f"The learning rate, {learning_rate:g} at its peak, is far above what trains with "
-            f"{fields.optimizer} (0.001 to 1): check --set learning_rate.",
-            RuntimeWarning,
-            stacklevel=2,
         )
     schedule = towers.optimizers.build_schedule(
         fields.schedule,

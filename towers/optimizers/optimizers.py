@@ -19,7 +19,6 @@ from towers.ground.arguments import (
 from towers.ground.private_apis import slots_of
 from towers.travel.gradients import Gradient
 
-OPTIMIZERS = ("sgd", "momentum", "nesterov", "adagrad", "adam", "adamw", "lazy_adam")
 FUSED_DTYPES = (tf.float32, tf.float64)  # Kernels round half precision at other points.
 
 Powers = tuple[tf.Tensor, tf.Tensor]
@@ -53,7 +52,6 @@ def build_optimizer(
     Raises:
         ValueError: there is no such optimizer, or an option is out of range.
     """
-    check_choice("optimizer", name, OPTIMIZERS)
     check_above_0(epsilon=epsilon)
     check_not_negative(weight_decay=weight_decay)
     check_fraction(momentum=momentum, beta_1=beta_1, beta_2=beta_2)
@@ -70,6 +68,7 @@ def build_optimizer(
         "adamw": lambda: AdamW(learning_rate, weight_decay=weight_decay, **moments),
         "lazy_adam": lambda: Adam(learning_rate, lazy=True, **moments),
     }
+    check_choice("optimizer", name, builders)
     return builders[name]()
 
 

@@ -17,8 +17,6 @@ from keras.optimizers.schedules import (
 
 from towers.ground.arguments import check_above_0, check_at_least, check_choice
 
-SCHEDULES = ("constant", "exponential", "piecewise", "cosine", "inverse_sqrt")
-
 
 def build_schedule(
     name: str,
@@ -48,7 +46,6 @@ def build_schedule(
     Raises:
         ValueError: there is no such schedule, or an option is missing or out of range.
     """
-    check_choice("schedule", name, SCHEDULES)
     check_at_least(1, total_steps=total_steps)
     check_at_least(0, warmup_steps=warmup_steps)
     check_above_0(learning_rate=learning_rate, decay_rate=decay_rate, warmup_power=warmup_power)
@@ -61,6 +58,7 @@ def build_schedule(
         "cosine": lambda: CosineDecay(rate, total_steps),
         "inverse_sqrt": lambda: InverseSquareRoot(learning_rate, max(1, warmup_steps)),
     }
+    check_choice("schedule", name, builders)
     schedule = builders[name]()
     return WarmUp(schedule, warmup_steps, warmup_power) if warmup_steps else schedule
 
