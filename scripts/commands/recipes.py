@@ -7,6 +7,8 @@ towers recipes chatbot
 from __future__ import annotations
 
 import dataclasses
+import shutil
+import textwrap
 from typing import Annotated
 
 from towers.scripts.options.setting import Flag
@@ -14,6 +16,8 @@ from towers.scripts.shown import show
 from towers.scripts.training.catalogue import describe_recipe, find_recipe, summaries
 from towers.scripts.training.fields import describe_fields
 from towers.scripts.wrong_input import wrong_input
+
+WIDEST = 100  # Columns of a line.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,8 +39,9 @@ def run(options: RecipesOptions) -> int:
     with wrong_input():
         description, fields = describe_recipe(options.recipe), find_recipe(options.recipe).fields
     show(f"{description}\n\nFields (--set FIELD=VALUE):")
+    width = min(WIDEST, shutil.get_terminal_size().columns)
     for line in describe_fields(fields):
-        show(f"  {line}")
+        show(textwrap.fill(line, width, initial_indent="  ", subsequent_indent=" " * 6))
     return 0
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+import towers
 from towers import data, ground
 from towers.data import text
 from towers.ground.private_apis import flatten_layers
@@ -28,6 +29,8 @@ from towers.scripts.training.options import (
     ModelOptions,
     SearchOptions,
 )
+from towers.scripts.training.overview import read_overview
+from towers.scripts.training.run_directory import RunDirectory
 from towers.scripts.training.saved_run import OpenModel, open_evaluation
 
 PROGRAM = Path(__file__).parent / "programs" / "answer.py"
@@ -62,7 +65,7 @@ def chatbot_writer(opened: OpenModel, options: SearchOptions) -> Callable[[Path]
 
     def write(folder: Path) -> str:
         answer = decode_questions(opened.model, decoding, opened.text.vocabulary)
-        write_model(opened.model, {"answer": answer}, folder)
+        write_model(opened.model, {"answer": answer}, folder, about_run(opened))
         opened.text.save(folder / "vocabulary")
         copy_code(folder)
         shutil.copy(PROGRAM, folder / PROGRAM.name)
@@ -103,7 +106,9 @@ def classifier_writer(options: ModelOptions) -> Callable[[Path], str]:
     session = evaluation.session
 
     def write(folder: Path) -> str:
-        write_model(session.model, {"classify": classify_images(session)}, folder)
+        signatures = {"classify": classify_images(session)}
+        title = f"{session.recipe.name}, step {evaluation.checkpoint.step}"
+        write_model(session.model, signatures, folder, (title, RunDirectory(options.run_dir)))
         about = {"classes": list(class_names(session)), **(session.data.about or {})}
         write_settings(about, folder)
         return f"its signature classify takes {session.data.test.source.input_description}"
@@ -136,7 +141,7 @@ def language_model_writer(opened: OpenModel, options: SearchOptions) -> Callable
 
     def write(folder: Path) -> str:
         function = continuation(opened.model, decoding, text.unspoken, text.stop)
-        write_model(opened.model, {"continue_prompt": function}, folder)
+        write_model(opened.model, {"continue_prompt": function}, folder, about_run(opened))
         text.save(folder / "vocabulary")
         write_settings({"start_id": text.begin}, folder)
         return "its signature continue_prompt writes text"
@@ -145,14 +150,18 @@ def language_model_writer(opened: OpenModel, options: SearchOptions) -> Callable
 
 
 def write_model(
-    model: keras.Model, signatures: dict[str, Callable[..., Any]], folder: Path
+    model: keras.Model,
+    signatures: dict[str, Callable[..., Any]],
+    folder: Path,
+    about: tuple[str, RunDirectory],
 ) -> None:
-    """Writes `model/`, a SavedModel, and `model.weights.h5`, into a new folder.
+    """Writes `model/`, a SavedModel, `model.weights.h5` and `README.md` into a new folder.
 
     Args:
         signatures: `tf.function`s with an input signature. Each is an attribute of the loaded
             model and a signature of its name; the first is also the default one of TensorFlow
             Serving.
+        about: recipe and step, and the run's directory, of which README.md tells.
     """
     leave_out_cudnn(model)
     module = tf.Module()
@@ -166,6 +175,39 @@ def write_model(
     with warnings.catch_warnings():  # Keras converts its variables in a way that NumPy deprecates.
         warnings.simplefilter("ignore", DeprecationWarning)
         model.save_weights(folder / WEIGHTS)
+    (folder / "README.md").write_text(readme(signatures, *about), encoding="utf-8")
+
+
+def about_run(opened: OpenModel) -> tuple[str, RunDirectory]:
+    """Returns the recipe and the step of a model, and its run's directory."""
+    return opened.description.partition(" of ")[0], opened.directory
+
+
+def readme(signatures: dict[str, Callable[..., Any]], title: str, directory: RunDirectory) -> str:
+    """Returns what an export is: its run, what it needs, and its inputs and outputs."""
+    run = read_overview(directory.path)
+    versions = towers.checkpoints.package_versions()
+    lines = [
+        f"# {title}",
+        f"Result of the run: {run.result or 'not evaluated'}.",
+        f"Made with {', '.join(f'{name} {one}' for name, one in versions.items())}. It needs "
+        "TensorFlow, this version or a later one: `tf.saved_model.load('model')`.",
+    ]
+    if "answer" in signatures:
+        lines.append(f"`{PROGRAM.name}` asks it; for Chinese it also needs jieba.")
+    for name, function in signatures.items():
+        concrete = function.get_concrete_function()  # type: ignore[attr-defined]
+        outputs = concrete.structured_outputs
+        outputs = outputs if isinstance(outputs, dict) else outputs._asdict()
+        inputs = {spec.name: spec for spec in concrete.structured_input_signature[0]}
+        rows = [
+            f"| {kind} | `{one}` | {spec.dtype.name} | {spec.shape} |"
+            for kind, specs in (("input", inputs), ("output", outputs))
+            for one, spec in specs.items()
+        ]
+        table = "\n".join(["| | name | dtype | shape |", "|---|---|---|---|", *rows])
+        lines += [f"## Signature `{name}`", table]
+    return "\n\n".join(lines) + "\n"
 
 
 def write_settings(settings: dict[str, Any], folder: Path) -> None:

@@ -15,9 +15,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from towers.ground.arguments import check_choice
 from towers.scripts.shown import show
 from towers.scripts.training import fields as common
 from towers.scripts.training.catalogue import CACHE
@@ -25,6 +24,7 @@ from towers.scripts.training.recipe import Data, Recipe, describe_unknown, perpl
 
 if TYPE_CHECKING:
     import keras
+    import numpy as np
 
     from towers.data.prepared import DialogueCorpus
     from towers.data.text import TextCodec
@@ -127,6 +127,15 @@ class Fields(common.TextFields):
     unigram_bias: bool = True
     exam_questions: Annotated[int, common.POSITIVE] = 1000
 
+    choices: ClassVar[dict[str, tuple[str, ...]]] = {
+        **common.Fields.choices,
+        "pairing": ("alternate", "sliding"),
+        "direction": ("forward", "backward", "answers"),
+        "network": ("recurrent", "transformer"),
+        "cell": ("lstm", "gru"),
+        "attention": ("luong", "luong_scaled", "bahdanau"),
+    }
+
 
 def make_data(fields: Fields, paths: Sequence[Path] | None, seed: int) -> Data:
     """Returns the batches of a corpus, which is prepared if it was not before."""
@@ -137,15 +146,34 @@ def make_data(fields: Fields, paths: Sequence[Path] | None, seed: int) -> Data:
     limits = common.arguments_for(pair_batches, fields)
     train = pair_batches(corpus, "train", seed=seed, **limits)
     test = pair_batches(corpus, "held_out", shuffle=False, **{**limits, "fixed_shapes": False})
+    summary = f"{train.source.summary}; {describe_unknown(corpus.unknown_rate)}"
+    limited = limited_fraction(train.source.layout.shapes, fields)
+    if limited > 0.5:
+        summary += (
+            f"\nbatch_tokens={fields.batch_tokens} limits {limited:.0%} of the batches to fewer "
+            f"than batch_size={fields.batch_size} pairs"
+        )
     return Data(
         train,
         test,
         text=corpus.text,
         corpus=corpus,
         key=corpus.key,
-        summary=f"{train.source.summary}; {describe_unknown(corpus.unknown_rate)}",
+        summary=summary,
         about=about_data(paths, fields.language, train.num_examples),
     )
+
+
+def limited_fraction(shapes: np.ndarray, fields: Fields) -> float:
+    """Returns the fraction of batches that a further pair would bring above `batch_tokens`.
+
+    Args:
+        shapes: int [batches, 3], rows and both lengths of each batch.
+        fields: with the limits; batches of `batch_size` pairs are full by that one.
+    """
+    rows, lengths = shapes[:, 0], shapes[:, 1:].sum(axis=1)
+    limited = (rows < fields.batch_size) & ((rows + 1) * lengths > fields.batch_tokens)
+    return float(limited.mean()) if len(limited) else 0.0
 
 
 def remake_data(
@@ -201,7 +229,6 @@ def make_model(fields: Fields, data: Data) -> keras.Model:
     from towers.models.transformer import Transformer
 
     networks = {"recurrent": Seq2Seq, "transformer": Transformer}
-    check_choice("network", fields.network, networks)
     network = networks[fields.network]
     sizes = {"vocabulary_size": len(data.text.vocabulary), "size": fields.hidden_size}
     return network(**common.arguments_for(network, fields, **sizes))

@@ -68,6 +68,11 @@ class Fields:
     base_batch_size: Annotated[int, NOT_NEGATIVE] = 0
     clip_norm: Annotated[float, NOT_NEGATIVE] = 0.0
 
+    choices: ClassVar[dict[str, tuple[str, ...]]] = {  # Told before anything is opened.
+        "optimizer": ("sgd", "momentum", "nesterov", "adagrad", "adam", "adamw", "lazy_adam"),
+        "schedule": ("constant", "exponential", "piecewise", "cosine", "inverse_sqrt"),
+    }
+
 
 @dataclasses.dataclass(frozen=True)
 class TextFields(Fields):
@@ -116,6 +121,8 @@ class TextFields(Fields):
 def replace_fields(fields: AnyFields, values: dict[str, Any]) -> AnyFields:
     """Returns fields with other values; ValueError for one of another type or out of bounds."""
     replaced = dataclasses.replace(fields, **values)
+    for name, choices in fields.choices.items():
+        check_choice(f"Field {name}", getattr(replaced, name), choices)
     for name, setting in settings_of(type(fields)).items():
         value = getattr(replaced, name)
         if not setting.holds(value):

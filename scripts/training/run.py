@@ -125,6 +125,7 @@ class Training(OpenRun):
         periods = self.plan.options.periods
         if self.output.bar is not None:
             yield self.output.bar
+        yield self.files.alarm.keep_first
         yield self.files.reporting
         yield self.output.check_reader
         if self.plan.options.max_minutes is not None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import towers
+from towers.scripts.training.loss_alarm import LossAlarm
 from towers.scripts.training.run_directory import RunDirectory
 from towers.scripts.training.run_output import RunOutput
 from towers.scripts.training.session import Session
@@ -25,6 +26,7 @@ class RunFiles:
             checkpoints hold what it has not reported yet.
         metrics: the lines of metrics.jsonl.
         best: the best evaluation so far.
+        alarm: warns of a training that goes wrong; its `keep_first` is an action.
         evaluated_step: the step of the last evaluation.
         checkpoints: the checkpoints, which are written beside the training.
     """
@@ -43,6 +45,7 @@ class RunFiles:
         self.curves = towers.actions.SummaryWriters(directory.summaries)
         self.metrics = towers.actions.MetricsFile(directory.metrics)
         self.best = towers.actions.Best(session.recipe.best_metric, session.recipe.maximize)
+        self.alarm = LossAlarm()
         self.evaluated_step = 0
         self.checkpoints = towers.checkpoints.CheckpointFolder(directory.checkpoints, keep=keep)
         self._summaries = directory.summaries
@@ -121,6 +124,7 @@ class RunFiles:
         if processes.is_chief:
             values = towers.actions.report_values(report, rates)
             self.metrics.write(self.metrics.TRAIN, report.step, values)
+            self.alarm.check(float(report.results.loss))
         self._output.report(report, rates, unit, first if processes.count > 1 else None)
 
     def add_evaluation(self, metrics: dict[str, float]) -> bool:

@@ -159,7 +159,7 @@ def test_overwrite_asks_on_a_terminal(run, answer, capsys, monkeypatch):
 
 
 def test_nothing_is_removed_for_wrong_input(run, capsys):
-    wrong = ["--set", "optimizer=nothing"]
+    wrong = ["--set", "schedule=piecewise"]  # Without boundaries: refused late.
     assert train(run, "--overwrite", *wrong) == 2
     assert train(run, "--overwrite", "--data", str(run / "absent")) == 2
     assert arrays_of(run)[0] == 6

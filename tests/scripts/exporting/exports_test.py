@@ -11,6 +11,7 @@ import warnings
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from tests.programs import PATIENCE
 from tests.scripts.exporting.elsewhere import CLASSIFY, CONTINUE, run_elsewhere
@@ -65,6 +66,14 @@ def test_the_weights_can_be_loaded_by_keras(classifier):
 def test_an_export_of_an_image_network_names_its_classes(classifier):
     settings = json.loads((classifier / "export" / "settings.json").read_text())
     assert settings["classes"] == list(cifar10.load(shapes.folder(), "test").class_names)
+
+
+def test_a_readme_beside_the_model_tells_its_step_result_versions_and_signature(classifier):
+    text = (classifier / "export" / "README.md").read_text()
+    assert text.startswith("# shapes, step 4\n")
+    assert f"tensorflow {tf.__version__}" in text and "test accuracy 0." in text
+    assert "| input | `images` | uint8 | (None, 32, 32, 3) |" in text
+    assert "| output | `probabilities` | float32 | (None, 10) |" in text
 
 
 def test_an_image_network_takes_no_options_of_decoding(classifier, tmp_path, capsys):

@@ -5,6 +5,8 @@ from typing import Annotated
 
 import pytest
 
+import towers
+from towers.scripts.main import main
 from towers.scripts.training.fields import (
     EPOCHS,
     FRACTION,
@@ -46,6 +48,33 @@ class Own(Fields):
 def test_a_value_outside_of_its_bounds_is_refused(values, message):
     with pytest.raises(ValueError, match=message):
         replace_fields(Own(), values)
+
+
+@pytest.mark.parametrize("wrong", ["optimizer=adm", "schedule=cosin"])
+def test_a_wrong_name_is_told_before_a_directory_that_is_taken(wrong, tmp_path, capsys):
+    (tmp_path / "of_others").touch()
+    command = ["train", "shapes", "--run-dir", str(tmp_path), "--set"]
+    assert main([*command, wrong]) == 2
+    assert "Did you mean" in capsys.readouterr().err
+    assert main([*command, "optimizer=adam"]) == 2
+    assert str(tmp_path) in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", Fields.choices["optimizer"])
+def test_every_optimizer_of_the_fields_is_one_of_the_engine(name):
+    assert towers.optimizers.build_optimizer(name, 0.1)
+
+
+@pytest.mark.parametrize("name", Fields.choices["schedule"])
+def test_every_schedule_of_the_fields_is_one_of_the_engine(name):
+    options = {"total_steps": 2, "decay_steps": 1, "boundaries": (1,)}
+    assert towers.optimizers.build_schedule(name, 0.1, **options)
+
+
+def test_no_line_about_a_field_is_long(capsys):
+    assert main(["recipes", "ptb_large"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 100 and "  num_steps=35  tokens of a stream in a batch." in lines
 
 
 def test_values_at_their_bounds_are_taken():

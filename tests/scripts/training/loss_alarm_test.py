@@ -1,0 +1,46 @@
+"""A training that goes wrong early is told of once: by its losses, and by its rate before."""
+
+import math
+import warnings
+from types import SimpleNamespace
+
+import pytest
+
+from towers.scripts.training.catalogue import load_recipe
+from towers.scripts.training.loss_alarm import LossAlarm
+from towers.scripts.training.options import TrainOptions
+from towers.scripts.training.plan import plan_run
+
+HEALTHY = [2.5, 2.6, 2.6, 2.6, 2.2, 2.6, 2.6, 2.6, 2.6, 1.0]
+
+
+def warned(losses, first_step=1):
+    """Returns the warnings of a run whose first loss is 2.3."""
+    alarm = LossAlarm()
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        alarm.keep_first(SimpleNamespace(step=first_step, results=SimpleNamespace(loss=2.3)))
+        alarm.keep_first(SimpleNamespace(step=first_step + 1, results=SimpleNamespace(loss=99.0)))
+        for loss in losses:
+            alarm.check(loss)
+    return [str(one.message) for one in found]
+
+
+@pytest.mark.parametrize("losses", [[3.0] * 20, [1.0, math.nan, math.nan], [math.inf, 1.0]])
+def test_losses_that_stay_above_the_first_or_are_not_finite_are_told_of_once(losses):
+    (message,) = warned(losses)
+    assert "was 2.3 in the first step" in message
+
+
+def test_losses_that_fall_and_those_of_a_run_that_goes_on_are_not_told_of():
+    assert not warned(HEALTHY)
+    assert not warned([3.0] * 20, first_step=100)
+
+
+@pytest.mark.parametrize(("name", "rate"), [("shapes", 10), ("shapes", 50), ("ptb_large", 35)])
+def test_an_absurd_rate_is_told_of_when_a_run_is_planned(name, rate):
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        plan_run(load_recipe(name, [f"learning_rate={rate}"]), TrainOptions())
+    assert len(found) == (rate == 50)
+    assert all("A learning rate of 50 is far above" in str(one.message) for one in found)
