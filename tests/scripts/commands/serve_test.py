@@ -170,11 +170,13 @@ def test_what_cannot_be_served_is_wrong_input(run_dir, tmp_path, capsys, monkeyp
         ([str(run_dir), "--token-file", str(empty)], "must hold a token"),
         ([str(run_dir), "--token-file", str(tmp_path / "missing")], "missing"),
         ([str(run_dir), "--port", "0", "--nbest", "6"], "--max-choices"),
-        ([str(run_dir), "--allow-origin", "https://a.example/,*"], "https://example.org"),
         ([str(run_dir), "--port", "0", "--beam", "2", "--top-k", "2"], "--beam"),
     ):
         assert main(["serve", *options]) == 2
         assert words in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["serve", str(run_dir), "--allow-origin", "https://a.example/"])
+    assert "such as https://example.org, not" in capsys.readouterr().err
     monkeypatch.setitem(sys.modules, "fastapi", None)
     assert main(["serve", str(run_dir)]) == 2
     assert "pip install -e '.[serve]'" in capsys.readouterr().err
