@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated
 from towers.ground.extras import import_extra
 from towers.ground.progress import waiting
 from towers.ground.quiet import import_tensorflow_quietly
-from towers.scripts.options.setting import File, Port
+from towers.scripts.options.setting import Bound, File, Names, Port, arguments_for
 from towers.scripts.serving.limits import Limits
 from towers.scripts.shown import show
 from towers.scripts.training.options import (
@@ -32,6 +33,10 @@ if TYPE_CHECKING:
 
     from towers.scripts.serving.served_chatbot import ServedChatbot
 
+ORIGIN = Bound(
+    "* or origins as browsers send them, such as https://example.org",
+    lambda text: text == "*" or bool(re.fullmatch(r"[a-z][a-z0-9+.-]*://[^/?#@\sA-Z]+", text)),
+)
 TOKEN = "TOWERS_TOKEN"  # The environment variable.
 LIBRARIES = ("fastapi", "uvicorn")
 USUAL = {
@@ -52,8 +57,14 @@ class ServeOptions(ModelOptions):
         port: port; 0 takes any free one.
         token_file: clients must give the token that this file holds (default: that in the
             environment variable TOWERS_TOKEN, if there is one).
+        allow_origin: pages of these origins may use the service; * for those of all sites
+            (default: none but its own).
+        allow_host: further names to which a local server without a token answers, such as that of
+            a proxy before it (default: none).
         ignore_system: leave out system messages instead of refusing them.
+        any_model: requests may name any model, or none; the one that is served answers.
         log_messages: print questions and answers.
+        access_log: print a line for each request: time, method, path, status, milliseconds.
     """
 
     limits: Limits
@@ -62,8 +73,12 @@ class ServeOptions(ModelOptions):
     host: Annotated[str, "HOST"] = "127.0.0.1"
     port: Port = 8000
     token_file: File | None = None
+    allow_origin: Annotated[tuple[str, ...], ORIGIN, "ORIGIN,ORIGIN"] = ()
+    allow_host: Names = ()
     ignore_system: bool = False
+    any_model: bool = False
     log_messages: bool = False
+    access_log: bool = False
 
 
 def run(options: ServeOptions) -> int:
@@ -113,16 +128,22 @@ def serve(options: ServeOptions, bound: Sequence[socket.socket], token: str | No
 
     limits = options.limits
     chatbot, name, default_choices = open_chatbot(options)
-    rules = RequestRules(name, limits, default_choices, options.ignore_system)
+    rules = RequestRules(name, limits, default_choices, options.ignore_system, options.any_model)
     is_open = token is not None or not server.is_local(bound)
-    hosts = None if is_open else server.local_names(options.host, bound)
+    hosts = None if is_open else server.local_names(options.host, bound, options.allow_host)
     with Batcher(
         chatbot.answer, max_batch=limits.max_batch, max_waiting=limits.max_waiting
     ) as batcher:
-        app = api.make_app(api.Service(chatbot, batcher, rules, token, hosts, options.log_messages))
+        service = api.Service(
+            **arguments_for(api.Service, options, chatbot=chatbot, batcher=batcher, rules=rules),
+            token=token,
+            hosts=hosts,
+            origins=options.allow_origin,
+        )
+        app = api.make_app(service)
         with wrong_input(OSError):
             server.listen(bound)
-        print_start(name, bound, token)
+        print_start(name, bound, token, options.allow_origin)
         server.run_until_stopped(server.make_server(app, limits.timeout, limits.max_waiting), bound)
     show("stopped", flush=True)
 
@@ -148,7 +169,9 @@ def open_chatbot(options: ServeOptions) -> tuple[ServedChatbot, str, int]:
     return chatbot, name, decoding.nbest
 
 
-def print_start(name: str, bound: Sequence[socket.socket], token: str | None) -> None:
+def print_start(
+    name: str, bound: Sequence[socket.socket], token: str | None, origins: Sequence[str]
+) -> None:
     """Prints where the service is, and a warning if everyone may use it."""
     from towers.scripts.serving import server
 
@@ -157,5 +180,11 @@ def print_start(name: str, bound: Sequence[socket.socket], token: str | None) ->
         show(
             "warning: anyone who reaches this machine can use the service; give a token with "
             f"--token-file or {TOKEN}."
+        )
+    elif origins and token is None:
+        sites = "any site" if "*" in origins else ", ".join(origins)
+        show(
+            f"warning: in a browser on this machine, pages of {sites} can use the "
+            f"service; give a token with --token-file or {TOKEN}."
         )
     show(f"{name} is served at {address} (API: {address}/v1); Ctrl-C stops it", flush=True)

@@ -16,12 +16,15 @@ from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp
 
+from towers.scripts.serving.access import open_to_pages, with_log
 from towers.scripts.serving.batching import Batcher, ClosedError, FullError
 from towers.scripts.serving.chat_request import (
+    LONGEST_SHOWN,
     ChatRequest,
     RequestRules,
-    other_model,
+    check_model,
     read_chat_request,
 )
 from towers.scripts.serving.chat_response import completion, events
@@ -36,7 +39,7 @@ BUG = "This is a bug of the server, which has printed more about it."
 LOGGER = logging.getLogger("uvicorn.error")  # Uvicorn prints its errors.
 
 
-def make_app(service: Service) -> FastAPI:
+def make_app(service: Service) -> ASGIApp:
     """Returns the application."""
     checked = [Depends(service.check_host)]
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
@@ -52,7 +55,8 @@ def make_app(service: Service) -> FastAPI:
     app.add_exception_handler(RefusedError, send_refusal)
     app.add_exception_handler(HTTPException, send_http_error)
     app.add_exception_handler(Exception, send_bug)
-    return app
+    opened = open_to_pages(app, service.origins) if service.origins else app
+    return with_log(opened) if service.access_log else opened
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -66,7 +70,9 @@ class Service:
         token: that clients must give, or None.
         hosts: the names to which requests are answered; None for any. This keeps away pages of
             other sites whose own name leads to this machine (DNS rebinding).
+        origins: of pages of other sites that may use the service; `*` for all.
         log_messages: whether questions and answers are printed.
+        access_log: whether a line is printed for each request.
         created: the time of the start, in seconds.
     """
 
@@ -75,7 +81,9 @@ class Service:
     rules: RequestRules
     token: str | None = None
     hosts: tuple[str, ...] | None = None
+    origins: tuple[str, ...] = ()
     log_messages: bool = False
+    access_log: bool = False
     created: int = dataclasses.field(default_factory=lambda: int(time.time()))
 
     async def check_host(self, request: Request) -> None:
@@ -84,7 +92,7 @@ class Service:
         if self.hosts is not None and not {host, host.rpartition(":")[0]} & set(self.hosts):
             raise RefusedError(
                 f"The host must be one of {', '.join(self.hosts)}. Received {host[:60]!r}; to "
-                "serve another name, start the server with a token or with --host.",
+                "serve another name, start the server with --allow-host, a token or --host.",
                 status=421,
                 code="wrong_host",
             )
@@ -127,8 +135,7 @@ class Service:
 
     async def show_model(self, name: str) -> dict[str, Any]:
         """Returns the model of this name."""
-        if name != self.rules.model:
-            raise other_model(self.rules.model, name)
+        check_model(name, self.rules)
         return self._model()
 
     async def health(self) -> dict[str, Any]:
@@ -251,7 +258,8 @@ async def send_http_error(request: Request, error: Exception) -> Response:
     status, headers = getattr(error, "status_code", 400), getattr(error, "headers", None)
     message = (
         f"{request.method} {request.url.path[:60]} is not served. There are POST "
-        "/v1/chat/completions, GET /v1/models, GET /healthz and the page at /."
+        "/v1/chat/completions, GET /v1/models, GET /healthz and the page at /. The base URL of "
+        f"clients is {str(request.base_url)[:LONGEST_SHOWN]}v1."
     )
     return AsciiResponse(error_body(message, status, code="not_served"), status, headers)
 

@@ -46,12 +46,14 @@ class RequestRules:
         limits: of the service.
         choices: answers to a question that does not say how many.
         ignore_system: whether to leave system messages out instead of refusing them.
+        any_model: whether requests may name any model, or none.
     """
 
     model: str
     limits: Limits
     choices: int = 1
     ignore_system: bool = False
+    any_model: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,7 +84,7 @@ def read_chat_request(body: bytes, rules: RequestRules) -> ChatRequest:
     """Returns the request that a body holds; raises RefusedError for one that cannot be met."""
     fields = read_object(body)
     check_names(fields)
-    check_model(fields, rules.model)
+    check_model(fields.get("model"), rules, param="model")
     stream = read_flag(fields, "stream")
     names = ("max_completion_tokens", "max_tokens")  # The second is OpenAI's older one.
     most, older = (read_whole(fields, name, 1, 2**31 - 1) for name in names)
@@ -133,22 +135,18 @@ def check_names(fields: dict[str, Any]) -> None:
         raise RefusedError(message, param=name, code="unsupported_parameter")
 
 
-def check_model(fields: dict[str, Any], model: str) -> None:
-    """Refuses a request for another model."""
-    if "model" not in fields:
-        raise RefusedError(
-            f"`model` must name the model. Received none; give {model!r}.",
-            param="model",
-            code="missing_parameter",
-        )
-    if fields["model"] != model:
-        raise other_model(model, fields["model"], param="model")
-
-
-def other_model(model: str, received: Any, param: str | None = None) -> RefusedError:
-    """Returns the error of a request for a model that is not the only one."""
-    message = f"The only model here is {model!r}. Received {shown(received)}."
-    return RefusedError(message, status=404, param=param, code="model_not_found")
+def check_model(name: Any, rules: RequestRules, param: str | None = None) -> None:
+    """Refuses a request for a model that is not the only one."""
+    if rules.any_model or name == rules.model:
+        return
+    if name is None:
+        message = f"`model` must name the model. Received none; give {rules.model!r}."
+        raise RefusedError(message, param=param, code="missing_parameter")
+    message = (
+        f"The only model here is {rules.model!r}. Received {shown(name)}; a server that is started "
+        "with --any-model answers to all names."
+    )
+    raise RefusedError(message, status=404, param=param, code="model_not_found")
 
 
 def read_turns(messages: Any, rules: RequestRules) -> tuple[str, ...]:

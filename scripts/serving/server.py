@@ -81,10 +81,13 @@ def is_local(bound: Sequence[socket.socket]) -> bool:
     return all(ipaddress.ip_address(address).is_loopback for address in addresses)
 
 
-def local_names(host: str, bound: Sequence[socket.socket]) -> tuple[str, ...]:
-    """Returns the names by which this machine calls local sockets."""
+def local_names(
+    host: str, bound: Sequence[socket.socket], others: Sequence[str] = ()
+) -> tuple[str, ...]:
+    """Returns the names by which this machine calls local sockets, and others as they are."""
     names = (*LOCAL_NAMES, host.lower(), *(one.getsockname()[0] for one in bound))
-    return tuple(dict.fromkeys(f"[{one}]" if ":" in one else one for one in names))
+    bracketed = (f"[{one}]" if ":" in one else one for one in names)
+    return tuple(dict.fromkeys((*bracketed, *map(str.lower, others))))
 
 
 def address_of(bound: Sequence[socket.socket]) -> str:
@@ -110,7 +113,7 @@ def make_server(app: Any, timeout: float, max_waiting: int) -> uvicorn.Server:
             lifespan="off",
             log_level="warning",
             access_log=False,
-            proxy_headers=False,
+            proxy_headers=True,  # Of a proxy on this machine: whether it was asked by https.
             server_header=False,
             backlog=BACKLOG,
             limit_concurrency=max_waiting + SPARE_CONNECTIONS,

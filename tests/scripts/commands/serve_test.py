@@ -15,6 +15,7 @@ from tests.scripts.serving.served_runs import served, train
 from tests.scripts.serving.servers import PATH
 from towers.scripts.commands import serve
 from towers.scripts.main import main
+from towers.scripts.serving import server
 
 QUESTIONS = ["please say wai", "repeat wbj twice", "hello", "你好 😀", "!", "wai " * 50]
 
@@ -29,7 +30,7 @@ def run_dir(tmp_path_factory):
 @pytest.fixture(scope="module")
 def address(run_dir):
     """The address of the service that all tests share."""
-    with served(run_dir) as service:
+    with served(run_dir, "--allow-host", "a.example,b.example", "--allow-origin", "*") as service:
         yield service.address
 
 
@@ -112,6 +113,27 @@ def test_an_earlier_turn_belongs_to_the_question_and_only_the_last_ones(client):
     assert answer("wai", "wbj", "hello")[0] > answer("hello")[0]
 
 
+def test_permitted_hosts_and_origins_are_answered(address):
+    for host, status in (("a.example", 200), ("B.example:80", 200), ("c.example", 421)):
+        headers = {"Host": host, "Origin": "https://page.example"}
+        response = httpx.get(f"{address}/v1/models", headers=headers)
+        assert (response.status_code, response.headers["access-control-allow-origin"]) == (
+            status,
+            "*",
+        )
+
+
+@pytest.mark.parametrize(
+    ("origins", "token", "is_warned"),
+    [((), None, False), (("*",), None, True), (("*",), "t", False)],
+)
+def test_a_local_server_that_pages_may_use_without_a_token_warns(capsys, origins, token, is_warned):
+    with server.bind("127.0.0.1", 0) as bound:
+        serve.print_start("bot", bound, token, origins)
+    *warnings, _ = capsys.readouterr().out.splitlines()
+    assert len(warnings) == is_warned and all("pages of any site" in one for one in warnings)
+
+
 def test_errors_are_those_of_openai(client):
     with pytest.raises(openai.NotFoundError, match="'tiny'"):
         client.chat.completions.create(model="gpt", messages=[])
@@ -152,6 +174,9 @@ def test_what_cannot_be_served_is_wrong_input(run_dir, tmp_path, capsys, monkeyp
     ):
         assert main(["serve", *options]) == 2
         assert words in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["serve", str(run_dir), "--allow-origin", "https://a.example/"])
+    assert "such as https://example.org, not" in capsys.readouterr().err
     monkeypatch.setitem(sys.modules, "fastapi", None)
     assert main(["serve", str(run_dir)]) == 2
     assert "pip install -e '.[serve]'" in capsys.readouterr().err

@@ -4,19 +4,23 @@ import concurrent.futures
 import contextlib
 import json
 import random
+import re
 import socket
 
 import pytest
 
 from tests.programs import wait_until
 from tests.scripts.serving.random_requests import random_body
-from tests.scripts.serving.servers import MODEL, PATH, Echo, asking, error_of, serving
+from tests.scripts.serving.servers import LOCAL, MODEL, PATH, Echo, asking, error_of, serving
+
+SITE = "https://site.example"
 
 
 @pytest.fixture(scope="module")
 def client():
     """A client of a server that all tests share which need no limits of their own."""
-    with serving(Echo(), max_body=50_000) as client:
+    access = {"hosts": LOCAL, "origins": (SITE,), "access_log": True}
+    with serving(Echo(), access=access, max_body=50_000) as client:
         yield client
 
 
@@ -92,6 +96,55 @@ def test_what_is_not_served_is_refused_in_the_same_shape(client, method, path, s
     response = client.request(method, path)
     assert response.status_code == status
     assert error_of(response)["code"] == "not_served"
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_an_address_that_is_not_there_is_answered_with_the_base_url(client, scheme):
+    headers = {"Host": "localhost:80", "X-Forwarded-Proto": scheme}
+    message = error_of(client.post("/chat/completions", headers=headers))["message"]
+    assert f" {scheme}://localhost:80/v1." in message
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status"),
+    [("GET", "/v1/models", None, 200), ("POST", PATH, asking("hi", stream=True), 200),
+     ("POST", PATH, {}, 400), ("GET", "/v1", None, 404), ("PATCH", PATH, None, 405),
+     ("POST", PATH, asking("bug"), 500)],
+)  # fmt: skip
+def test_pages_of_a_permitted_site_read_every_response(
+    client, monkeypatch, method, path, body, status
+):
+    if status == 500:
+        monkeypatch.setattr(Echo, "group", lambda *_: 1 / 0)
+    for origin, permitted in ((SITE, SITE), ("https://evil.example", None)):
+        response = client.request(method, path, json=body, headers={"Origin": origin})
+        assert response.status_code == status
+        assert response.headers.get("access-control-allow-origin") == permitted
+        assert "Origin" in response.headers["vary"]
+
+
+def test_a_browser_is_told_before_whether_a_page_may_ask(client):
+    asked = {
+        "Access-Control-Request-Method": "POST",
+        "Access-Control-Request-Headers": "authorization,content-type,x-stainless-lang",
+    }
+    response = client.options(PATH, headers={"Origin": SITE, **asked})
+    assert (response.status_code, response.headers["access-control-allow-origin"]) == (200, SITE)
+    assert "authorization" in response.headers["access-control-allow-headers"]
+    response = client.options(PATH, headers={"Origin": "https://evil.example", **asked})
+    assert response.status_code == 400
+    assert "access-control-allow-origin" not in response.headers
+
+
+def test_each_request_is_a_line_of_the_log(client, capsys):
+    client.get("/v1/mod%0Ael?key=secret")
+    client.post(PATH, json=asking("secret"))
+    client.get("/healthz")  # On the same connection, so that the lines before are printed.
+    printed = capsys.readouterr().out
+    date = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d\d:\d\d"
+    for words in ("GET /v1/mod%0Ael 404", f"POST {PATH} 200"):
+        assert re.search(rf"^{date} {words} \d+ ms$", printed, re.MULTILINE), printed
+    assert "secret" not in printed
 
 
 def test_a_body_of_10_megabytes_is_refused(client):

@@ -32,6 +32,14 @@ def test_a_question_alone_is_a_request_with_defaults():
     assert read(RequestRules("bot", LIMITS, choices=3)).choices == 3
 
 
+def test_other_models_are_refused_unless_the_server_answers_to_every_name():
+    rules = RequestRules("bot", LIMITS, any_model=True)
+    for name, status in (("gpt-4o", 404), (None, 400), (7, 404)):
+        assert refusal(model=name).status == status
+        assert read(rules, model=name) == read()
+    assert "--any-model" in str(refusal(model="gpt-4o"))
+
+
 def test_every_option_is_read():
     options = {"n": 2, "temperature": 0.725, "top_p": 1, "max_tokens": 5, "seed": -3}
     found = read(**options, stream=True, stream_options={"include_usage": True})

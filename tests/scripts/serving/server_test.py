@@ -16,10 +16,11 @@ def test_of_two_servers_that_start_at_once_one_is_told_that_the_port_is_taken():
                 server.listen(second)
 
 
-def test_a_local_server_has_the_name_that_it_was_started_with():
+def test_a_local_server_has_the_names_that_it_was_started_with():
     with server.bind("127.0.0.2", 0) as bound:
-        names = server.local_names("My-Machine", bound)
-    assert names == ("localhost", "127.0.0.1", "[::1]", "my-machine", "127.0.0.2")
+        names = server.local_names("My-Machine", bound, ["Bots.example:8443"])
+    here = ("localhost", "127.0.0.1", "[::1]", "my-machine", "127.0.0.2")
+    assert names == (*here, "bots.example:8443")
 
 
 def test_every_address_of_a_name_is_bound_at_one_port(monkeypatch):
