@@ -202,16 +202,14 @@ def describe_fit(
         "batch_norm": "mean",
         "updates": "sync",
         "data": None,
-        "data_key": digest(compared_arrays(data))
-        if isinstance(data, ArrayData)
-        else repr(data.spec),
+        "data_key": digest_of(data),
         "about": {"evaluated": "validation"},
         "best_metric": "loss",
         "chooses": False,
     }
 
 
-def key_of(data: Data) -> str:
+def digest_of(data: Data) -> str:
     """Returns a digest of arrays; of other data, whose rows may come in any order, the specs."""
     if isinstance(data, ArrayData):
         return digest(compared_arrays(data))
