@@ -175,9 +175,13 @@ class LayerCalls:
         A layer whose inner layers were asked is told by these.
         """
         ways: dict[str, str] = {}
+        asked = {key for key, *_ in self._answers}
         for (key, *_), answer in self._answers.items():
             layer = self._layers[key]
-            if answer.way != INSIDE and not isinstance(layer, Values):
+            if isinstance(layer, Values):
+                continue
+            inner = flatten_layers(layer, include_self=False) if answer.way == INSIDE else []
+            if not any(id(one) in asked for one in inner):
                 ways[layer.name] = "" if answer.way == CUT else answer.reason
         ways |= {name: reason for name, reason in self._unasked.items() if name not in ways}
         cut = [name for name, reason in ways.items() if not reason]

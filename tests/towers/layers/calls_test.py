@@ -319,12 +319,19 @@ def test_the_line_names_what_runs_whole_and_why(capsys):
         def call(self, inputs):
             return inputs - keras.ops.mean(inputs, axis=0)
 
-    model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(3), Centred(name="centred")])
+    class Hollow(Centred):
+        def build(self, shape):
+            self.inner = keras.layers.Dense(3)  # Never called as a layer.
+
+    ends = [Centred(name="centred"), Hollow(name="hollow")]
+    model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(3), *ends])
     with on_towers(2):
         tf.function(model)(tf.constant(X))
     said = capsys.readouterr().out
     assert said.count("\n") == 1
-    assert "2 towers run dense" in said and "runs centred (couples the rows of a batch)" in said
+    reason = "(couples the rows of a batch)"
+    assert "2 towers run dense;" in said
+    assert f"runs centred {reason}, hollow {reason}" in said
 
 
 def normalised():
