@@ -12,8 +12,8 @@ import tensorflow as tf
 from tests.gpu.values import ignore_values
 from towers.devices import placement
 from towers.scripts.chatbot.answerer import Answerer
+from towers.scripts.commands import generate as generation
 from towers.scripts.main import main
-from towers.scripts.training import generation
 from towers.step import evaluation
 
 LONGEST_ANSWER = 5
