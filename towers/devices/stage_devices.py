@@ -22,6 +22,7 @@ from towers.ground.private_apis import get_default_graph
 
 LABEL = re.compile(r"(?:^|/)stage_(\d+)(?=/|$)")
 CALL = Hook(keras.layers.Layer, "__call__")
+LEAVE = Hook(tf.name_scope, "__exit__")
 UNKNOWN = 1024  # Stands for an unknown dimension where sizes are compared.
 
 
@@ -47,27 +48,33 @@ def label(stage: int | None) -> contextlib.AbstractContextManager[object]:
 def labels(stages: Stages) -> Iterator[None]:
     """The scope of a tower function in which the ops of each layer have the label of its stage.
 
-    What is computed between two layers stays on the stage of the layer before, and the body of a
-    loop on that in which the loop begins.
+    What is computed between two layers stays on the stage of the layer before, also behind the end
+    of a name scope, and the body of a loop on that in which the loop begins.
     """
     graph, current = get_default_graph(), None
     with contextlib.ExitStack() as scopes:
 
         def call(original: Callable[..., Any], layer: Any, /, *args: Any, **kwargs: Any) -> Any:
             nonlocal current
-            if get_default_graph() is not graph:
-                return original(layer, *args, **kwargs)
-            stage = stages.of(layer)
-            current = current if stage is None else stage
-            scopes.enter_context(label(current))
-            try:
-                return original(layer, *args, **kwargs)
-            finally:  # The scope around the layer has the label of an earlier stage.
+            if get_default_graph() is graph:
+                stage = stages.of(layer)
+                current = current if stage is None else stage
                 scopes.enter_context(label(current))
+            return original(layer, *args, **kwargs)
+
+        def leave(original: Callable[..., Any], /, *args: Any) -> Any:
+            result = original(*args)
+            if get_default_graph() is graph:  # What is around has the label of an earlier stage.
+                scopes.enter_context(label(current))
+            return result
 
         if stages.count > 1:
             scopes.enter_context(CALL.through(call))
-        yield
+            scopes.enter_context(LEAVE.through(leave))
+        try:
+            yield
+        finally:
+            current = None  # No scope that ends now has a label.
 
 
 def choose_device(devices: Sequence[str]) -> Callable[[tf.Operation], str]:

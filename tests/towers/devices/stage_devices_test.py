@@ -1,8 +1,13 @@
-"""Where ops run that have no label: beside their variable, or beside their largest input."""
+"""Where ops of stages run; those without a label beside their variable or largest input."""
 
+import contextlib
+
+import keras
+import pytest
 import tensorflow as tf
 
-from towers.devices.stage_devices import choose_device, on_devices
+from towers.devices.stage_devices import choose_device, labels, on_devices, stage_in
+from towers.devices.stages import Stages
 
 DEVICES = ["/CPU:1", "/CPU:2"]
 
@@ -49,3 +54,29 @@ def test_sums_without_a_label_run_beside_their_largest_part():
                 backward = tf.ones([100]) * 4
     devices = [one.device for one in (large, small, total, backward)]
     assert devices == ["/device:CPU:2", "/device:CPU:1", "/device:CPU:2", "/device:CPU:2"]
+
+
+@pytest.mark.parametrize("is_wrong", [False, True])
+def test_behind_the_end_of_a_name_scope_is_the_stage_of_the_layer_before(is_wrong):
+    layers = [keras.layers.Dense(2, name=name) for name in ("first", "second")]
+    model = keras.Sequential([keras.Input((3,)), *layers])
+    stages = Stages(model, 2, lambda layer: {"first": 0, "second": 1}.get(layer.name))
+
+    @tf.function
+    def run(x):
+        with contextlib.suppress(KeyError), labels(stages):
+            with tf.name_scope("encoder"):
+                x = layers[0](x)
+            with tf.name_scope("decoder"):
+                with tf.name_scope("inner"):
+                    x = layers[1](x)
+                x = tf.identity(x, "inside")
+            with tf.name_scope("loss"):
+                x = tf.identity(x, "behind")
+                if is_wrong:
+                    raise KeyError
+        return tf.identity(x, "outside")
+
+    operations = run.get_concrete_function(tf.TensorSpec([4, 3])).graph.get_operations()
+    stage_of = {op.name.split("/")[-1]: stage_in(op.name) for op in operations}
+    assert (stage_of["inside"], stage_of["behind"], stage_of["outside"]) == (1, 1, None)
