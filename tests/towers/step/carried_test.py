@@ -138,7 +138,7 @@ def run(step, shards, first=1):
 
 
 def state_of(step):
-    return {variable.name: variable.read_value() for variable in step.update.carried.variables}
+    return {variable.name: value_of(variable) for variable in step.update.carried.variables}
 
 
 def assert_same_state(step, expected, *, atol=1e-6):
