@@ -124,7 +124,7 @@ def test_a_run_of_minutes_stops_and_goes_on(run, capsys):
     printed = capsys.readouterr().out
     assert "done: 1e-06 minutes are over, step 7 saved" in printed
     when = r" \| \d{4}-\d\d-\d\d \d\d:\d\d:\d\d$"  # Nobody looks on.
-    assert re.search(r"^train \| step 7 .*" + when, printed, re.MULTILINE)
+    assert re.search(r"^test  \| step 7 .*" + when, printed, re.MULTILINE)
     assert MetricsFile(run / "metrics.jsonl").read()[-1]["finished"] is False
     assert CheckpointFolder(run / "checkpoints").latest().step == 7
 
