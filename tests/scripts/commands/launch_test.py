@@ -509,7 +509,7 @@ DIFFERENT = {
     "seed": (["--seed", "5"], "worker 1 has seed 5, worker 0 has 0"),
     "rate": (["--set", "learning_rate=0.1"], "worker 1 has --set learning_rate 0.1, worker 0 has"),
     "batch": (["--batch-size", "50"], "worker 1 has --set batch_size 50, worker 0 has 100"),
-    "towers": (["--towers", "2"], "worker 1 has towers 2, worker 0 has 1"),
+    "towers": (["--towers", "2"], "worker 1 has towers (--towers) 2, worker 0 has 1"),
     "precision": (["--precision", "float32"], "worker 1 has precision float32, worker 0 has"),
     "steps": (["--steps", "7"], "worker 1 has steps 7, worker 0 has 40"),
     "data": (["--data", "DATA"], "worker 1 has the data's content"),

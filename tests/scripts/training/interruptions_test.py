@@ -127,7 +127,8 @@ def test_a_closed_terminal_ends_the_training_and_it_is_saved(tmp_path):
                 break
         process.send_signal(signal.SIGHUP)
         process.stdout.close()
-        assert process.wait(PATIENCE) == 128 + signal.SIGHUP
+        code = process.wait(PATIENCE)
+        assert code in (128 + signal.SIGHUP, 128 + signal.SIGPIPE), "what it noticed first"
     assert latest(tmp_path / "run").step >= 3
 
 
