@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
 
+from towers.batches.calls import in_calls
+from towers.batches.feed import REMEDY_FOR_ENDLESS_DATA, Feed, are_on_host, check_end, open_feed
 from towers.batches.shards import Batches
 from towers.compiled.data import ArrayData, Data
 from towers.ground.private_apis import DataAdapter
@@ -37,29 +40,100 @@ def epochs_of(data: Data, steps: int | None, first_epoch: Callable[[], int] = la
     return lambda epoch, first_step: batches(epoch - first_epoch(), first_step)
 
 
+class ShardIterator:
+    """The shards of an epoch, for the towers' own steps.
+
+    Args:
+        dataset: the shards.
+        devices: the towers' devices.
+        per_call: how many batches the step takes at once.
+        in_graph: whether the step's graph may take them by itself: where it is known how many there
+            are, since it finds out in the middle of a step that none is left.
+
+    Attributes:
+        per_call: as given.
+        in_graph: a `tf.data` iterator that the graph of a step takes them from, or None: `next`
+            returns them.
+        taken: how many batches were taken; the step counts them.
+    """
+
+    def __init__(
+        self, dataset: tf.data.Dataset, *, devices: Sequence[str], per_call: int, in_graph: bool
+    ):
+        self.per_call, self.taken = per_call, 0
+        self.in_graph: Any = None
+        self._feed: Feed | None = None
+        self._size = int(dataset.cardinality())
+        in_graph &= self._size > 0 and (per_call > 1 or are_on_host(devices))
+        if in_graph:
+            self.in_graph = iter(dataset.prefetch(per_call))
+        else:
+            dataset = in_calls(dataset, per_call) if per_call > 1 else dataset
+            self._feed = open_feed(dataset, devices)
+
+    def __iter__(self) -> ShardIterator:
+        return self
+
+    def __next__(self) -> Any:
+        """Returns the shards of the next batch, or those of a call."""
+        if self._feed is None:
+            raise StopIteration
+        return next(self._feed)
+
+    def next_count(self) -> int | None:
+        """How many batches the graph takes for the next call; None if `next` returns them."""
+        return min(self.per_call, self._size - self.taken) if self.in_graph else None
+
+    @property
+    def waits(self) -> Sequence[float]:
+        """The time in seconds for which the last ones were waited for, for each tower."""
+        return [] if self._feed is None else self._feed.waits
+
+    def close(self) -> None:
+        """Ends the reading."""
+        if self._feed is not None:
+            self._feed.close()
+
+
 class EpochData(DataAdapter):
     """Data as Keras's own `fit` and `evaluate` read it: each epoch is a data set of its own.
 
     Args:
         data: the data.
         steps: the number of steps of an epoch, or None for those of a pass over the data.
+        open_epoch: returns an iterator over the batches of an epoch; one of `tf.data` by default.
+        remedy: what ends data without an end.
+
+    Raises:
+        ValueError: a pass over the data would not end.
 
     Attributes:
         data, steps: as given.
-        epoch: the number of the epoch that is read next.
+        epoch, first_step: the number of the epoch that is read next, and of its first batch.
         first_epoch: that of the first one; None before it begins.
     """
 
-    def __init__(self, data: Data, steps: int | None):
+    def __init__(
+        self,
+        data: Data,
+        steps: int | None,
+        open_epoch: Callable[[tf.data.Dataset], Any] | None = None,
+        *,
+        remedy: str = REMEDY_FOR_ENDLESS_DATA,
+    ):
         self.data, self.steps = data, steps
-        self.epoch = 0
+        self.epoch = self.first_step = 0
         self.first_epoch: int | None = None
         whole = data.as_in_keras() if isinstance(data, ArrayData) else data
         self._batches = epochs_of(whole, steps, lambda: self.first_epoch or 0)
         self._size = tf.data.UNKNOWN_CARDINALITY  # Of the epoch.
+        if data.num_batches is None:
+            check_end(data.one_pass(0), steps, remedy)
         # A generator, or what a `PyDataset` does between batches, may be the user's business.
         is_array = isinstance(data, ArrayData)
         self._may_read_ahead = is_array or not getattr(data, "is_generator", True)
+        self._open_epoch = open_epoch or self._open
+        self._opened: Any = None
         self._is_open = self._is_next_open = self._has_begun = False
 
     @property
@@ -72,9 +146,9 @@ class EpochData(DataAdapter):
         """What Keras is given as the number of steps where its configuration limits it."""
         return self.steps if keras.config.max_steps_per_epoch() else None
 
-    def begin_epoch(self, epoch: int) -> None:
-        """Tells which epoch is read next."""
-        self.epoch = epoch
+    def begin_epoch(self, epoch: int, first_step: int = 0) -> None:
+        """Tells which epoch is read next, and from which batch on."""
+        self.epoch, self.first_step = epoch, first_step
         if self.first_epoch is None:
             self.first_epoch = epoch
 
@@ -91,11 +165,26 @@ class EpochData(DataAdapter):
         return self
 
     def __iter__(self) -> Iterator[Any]:
-        """Returns the iterator of an epoch: with a limit of steps, Keras asks for it ahead."""
-        self._is_next_open = self._is_open and self.limit is not None
+        """Returns the iterator of an epoch: with a limit of steps, Keras asks for it ahead.
+
+        Without one it asks, too, but does not read it.
+        """
+        if self._is_open and self.limit is None:
+            return iter(())
+        self._is_next_open = self._is_open
         self._is_open = True
-        batches = self._batches(self.epoch + self._is_next_open, 0)
+        batches = self._batches(self.epoch + self._is_next_open, self.first_step)
         self._size = int(batches.cardinality())
+        self.close()
+        self._opened = self._open_epoch(batches)
+        return iter(self._opened)
+
+    def close(self) -> None:
+        """Ends the reading."""
+        if isinstance(self._opened, ShardIterator):
+            self._opened.close()
+
+    def _open(self, batches: tf.data.Dataset) -> Iterator[Any]:
         return iter(batches.prefetch(tf.data.AUTOTUNE) if self._may_read_ahead else batches)
 
     def on_epoch_begin(self) -> None:
@@ -171,3 +260,20 @@ def warn_of_end() -> None:
         "batches so that one is a multiple of the other, or use `.repeat()`.",
         stacklevel=2,
     )
+
+
+def check_generator(data: Data, steps: int | None, epochs: int) -> None:
+    """Raises ValueError for a generator that would be read as several epochs without an end."""
+    if getattr(data, "is_generator", False) and steps is None and epochs > 1:
+        raise ValueError(
+            "A generator can be read only once, so towers.fit needs to know where an epoch ends. "
+            f"Received {epochs} epochs without steps_per_epoch; pass it, or train one epoch."
+        )
+
+
+@contextlib.contextmanager
+def ends_quietly() -> Iterator[None]:
+    """The scope in which Keras does not warn of every end of data whose length it did not know."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Your input ran out of data")
+        yield

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import types
 from collections.abc import Sequence
 from functools import partial
@@ -10,8 +11,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from towers.batches.calls import in_calls
-from towers.batches.feed import check_end, open_feed
+from towers.batches.feed import check_end
 from towers.compiled.checks import (
     NeedsLayersError,
     check_model,
@@ -19,22 +19,15 @@ from towers.compiled.checks import (
     has_own,
     own_method,
 )
-from towers.compiled.data import Data, preprocesses, read_data, read_samples
-from towers.compiled.epoch_batches import EpochData
+from towers.compiled.data import preprocesses, read_data, read_samples
+from towers.compiled.epoch_batches import EpochData, ends_quietly
+from towers.compiled.functions import OnTowers
 from towers.compiled.input_errors import in_one_sentence
-from towers.compiled.kept import kept
-from towers.compiled.limits import limited_steps, steps_per_call
-from towers.compiled.logs import callback_list, updated_logs
+from towers.compiled.limits import limited_steps
 from towers.compiled.own_code import call_own, layer_calls
-from towers.compiled.setting import key_of, place, prepare
-from towers.compiled.together import Together, join
-from towers.compiled.tower_function import compiled_tower_fn
-from towers.devices.placement import Placement
-from towers.ground.private_apis import flatten_logs, pythonify_logs
+from towers.compiled.setting import place
+from towers.compiled.together import join
 from towers.processes.agreement import check_variables
-from towers.step.evaluation import EvaluationStep, build_evaluation_step
-
-REMEDY = "pass validation_steps, or the steps of evaluate"
 
 
 @in_one_sentence()
@@ -76,88 +69,23 @@ def evaluate(
             model, "evaluate", calls, x=x, y=y, batch_size=batch_size, verbose=verbose,
             sample_weight=sample_weight, steps=steps, callbacks=callbacks, return_dict=return_dict,
         )  # fmt: skip
-    limit, hear = limited_steps(steps), partial(callback_list, model, callbacks, verbose)
+    limit = limited_steps(steps)
     read = read_samples(model, x, y, sample_weight, batch_size=batch_size, steps=limit)
+    own = EpochData(read, limit, remedy="pass steps")
+    scope = calls.scope
     try:
         check_own_code(model, "evaluate")
-        evaluation = Evaluation(model, placement, together, read, limit)
+        way = OnTowers(model, placement, together)
+        own, scope = way.evaluation(own), way.scope
         check_variables(together.processes, {"variables": model.variables})
-        logs = evaluation.run(hear(limit or evaluation.num_batches))
     except NeedsLayersError as reason:
         if together.owns_data:
             together.check_step(reason)
-        own, heard = EpochData(read, limit), hear(limit or read.num_batches)
-        with calls.scope():
-            logs = keras.Model.evaluate(
-                model, own, steps=own.limit, callbacks=heard, return_dict=True
-            )
-    return logs if return_dict else flatten_logs(model, logs)
-
-
-class Evaluation:
-    """A repeated evaluation of a compiled model, such as that on validation data.
-
-    Args:
-        model: the model; it is built here.
-        placement: the devices of the towers.
-        together: the processes that evaluate it.
-        data: the data.
-        steps: the number of batches to take, or None.
-
-    Attributes:
-        num_batches: the number of batches in the data; None if it is unknown or there is no end.
-    """
-
-    def __init__(
-        self,
-        model: keras.Model,
-        placement: Placement,
-        together: Together,
-        data: Data,
-        steps: int | None,
-    ):
-        self._model, self._placement, self._processes = model, placement, together.processes
-        prepare(model, placement, data)
-        self._data = together.shards(data, len(placement.devices), steps)
-        self.num_batches = self._data.num_batches
-        self._shards = pass_of(self._data, steps, REMEDY)
-
-    def build(self) -> EvaluationStep:
-        """Returns the step, which is built by the first call."""
-        key = ("evaluate", self._placement, key_of(self._data), self._processes.count)
-        return kept(self._model, key, self._make)
-
-    def _make(self) -> EvaluationStep:
-        model, batches = self._model, self._data.data.one_pass(0)
-        tower_fn = compiled_tower_fn(model, training=False)
-        return build_evaluation_step(
-            tower_fn, model, self._placement, batches,
-            also=partial(updated_logs, model), processes=self._processes,
+    with scope(), contextlib.closing(own), ends_quietly():
+        return keras.Model.evaluate(
+            model, own, verbose=verbose, steps=own.limit, callbacks=callbacks,
+            return_dict=return_dict,
         )  # fmt: skip
-
-    def run(self, callbacks: keras.callbacks.CallbackList) -> dict[str, float]:
-        """Returns the loss and the metrics by name; the callbacks hear of every batch."""
-        model, logs = self._model, {}
-        callbacks.on_test_begin()
-        model.reset_metrics()
-        model.stop_evaluating = False
-        self._data.begin()
-        size, number = steps_per_call(model), 0
-        batches = self._shards if size == 1 else in_calls(self._shards, size)
-        with open_feed(batches, self._placement.devices) as feed:
-            for shards in feed:
-                callbacks.on_test_batch_begin(number)
-                step = self.build()
-                step(shards, number) if size == 1 else step.several(shards, number)
-                logs, number = step.also, number + size
-                callbacks.on_test_batch_end(number - 1, logs)
-                if model.stop_evaluating:
-                    break
-        if not logs:
-            raise ValueError("There is nothing to evaluate: the data has no examples.")
-        floats = pythonify_logs(logs)
-        callbacks.on_test_end(floats)
-        return floats
 
 
 def predict(
@@ -199,10 +127,3 @@ def predict(
             count = min(read.num_batches, steps or read.num_batches)
             return together.by_parts(lambda part: outputs(x=part), read, count)
     return outputs(x=x, batch_size=batch_size, steps=steps)
-
-
-def pass_of(data: Data, steps: int | None, remedy: str) -> tf.data.Dataset:
-    """Returns a pass over the data, or its first batches; ValueError if it would not end."""
-    batches = data.one_pass(0)
-    check_end(batches, steps, remedy)
-    return batches if steps is None else batches.take(steps)

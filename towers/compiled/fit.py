@@ -15,26 +15,22 @@ from towers.compiled.checks import (
     check_model,
     check_own_code,
     has_own,
+    is_overridden,
     own_method,
 )
 from towers.compiled.data import read_samples, sliceable
-from towers.compiled.epoch_batches import EpochData
-from towers.compiled.epochs import FitUpdates, check_generator, train
-from towers.compiled.evaluation import Evaluation
+from towers.compiled.epoch_batches import EpochData, check_generator
+from towers.compiled.functions import OnTowers
 from towers.compiled.input_errors import in_one_sentence
 from towers.compiled.kept import kept
-from towers.compiled.late_step import LateStep
+from towers.compiled.keras_fit import Asked, OnLayers, fit_in_keras
 from towers.compiled.limits import limited_epochs, limited_steps, seed_of
-from towers.compiled.logs import callback_list
 from towers.compiled.own_code import call_own, check_no_options, layer_calls
-from towers.compiled.own_fit import Asked, fit_own
 from towers.compiled.run_files import files_of
-from towers.compiled.setting import place, prepare
-from towers.compiled.together import Together, join
-from towers.devices.placement import Placement
+from towers.compiled.setting import place
+from towers.compiled.together import join
 from towers.ground.private_apis import flatten_layers, train_validation_split
 from towers.layers.calls import TABLES
-from towers.loop.updates import Position
 from towers.step.options import StepOptions
 from towers.variables.optimizers import optimizers_in
 
@@ -120,18 +116,18 @@ def fit(
         return call_own(model, "fit", calls, **vars(asked))
     own, held_out = read(model, asked, seed_after(seed, 0 if run_dir or initial_epoch else begun))
     files = files_of(run_dir, model, own.data, vars(asked), options)
+    steps = OnTowers(model, placement, together)
+    way: OnTowers | OnLayers = steps
     try:
         check_own_code(model, "fit", repeated_rows)
-        updates = updates_of((model, together, placement), asked, own, held_out, options)
+        own, held_out = on_shards(steps, model, asked, own, held_out, options, told=bool(files))
     except NeedsLayersError as error:
         reason = together.check_step(error)
         check_no_options(reason, parameters, exchange, options)
         calls.tell_why(model.name, error)
-        return fit_own(model, calls, asked, own, held_out, files)
-    if asked.verbose != 0:
-        kept(model, (TABLES,), lambda: tell_of_tables(model))
-    begin = Position(step=begun, epoch=initial_epoch)
-    return train(updates, begin, asked.epochs, files, quiet=asked.verbose == 0)
+        way = OnLayers(model, calls)
+        held_out = None if is_overridden(model, "evaluate") else held_out
+    return fit_in_keras(model, way, asked, own, held_out, files, begun)
 
 
 def read(model: keras.Model, asked: Asked, seed: int) -> tuple[EpochData, EpochData | None]:
@@ -166,44 +162,45 @@ def read(model: keras.Model, asked: Asked, seed: int) -> tuple[EpochData, EpochD
             "empty. Received one without validation_steps; pass these, or a tf.data.Dataset or a "
             "keras.utils.PyDataset, which begin anew."
         )
-    return EpochData(data, asked.steps_per_epoch), EpochData(held_out, steps)
+    validation = EpochData(held_out, steps, remedy="pass validation_steps")
+    return EpochData(data, asked.steps_per_epoch), validation
 
 
-def updates_of(
-    setting: tuple[keras.Model, Together, Placement],
+def on_shards(
+    way: OnTowers,
+    model: keras.Model,
     asked: Asked,
     own: EpochData,
     held_out: EpochData | None,
     options: StepOptions,
-) -> FitUpdates:
-    """Returns the updates of the towers' own step, and the validation after an epoch.
+    *,
+    told: bool,
+) -> tuple[EpochData, EpochData | None]:
+    """Returns data, and that of the validation, as shards for the towers' own steps.
 
     Args:
-        setting: the model, the processes that train it, and the towers' devices.
-        asked: the arguments of the fit; `verbose` becomes that of this process.
+        way: makes the steps.
+        model, asked: the model, and the arguments of the fit; `verbose` and `callbacks` become
+            those of this process.
         own, held_out: the data, and that of the validation.
-        options: those of the step.
+        options: of the step that trains.
+        told: as in `OnTowers.training`.
 
     Raises:
-        NeedsLayersError: it does not serve this model.
+        NeedsLayersError: they do not serve this model.
     """
-    model, together, placement = setting
-    prepare(model, placement, own.data)
+    together = way.together
+    shards = way.training(own, options, told=told)
     if asked.validation_data is not None:
         check_own_code(model, "evaluate")
-    settings = {"step": options, "exchange": placement.exchange, "towers=": len(placement.devices)}
+    settings = {"step": options, "exchange": way.exchange, "towers=": len(way.devices)}
     together.check(asked.settings() | settings)
     asked.verbose = together.tell(asked.verbose)
-    shards = together.shards(own.data, len(placement.devices), own.steps)
-    validation = None
-    if held_out is not None:
-        validation = Evaluation(model, placement, together, held_out.data, held_out.steps)
-    step = LateStep(model, placement, own.data, options, together.processes)
-    callbacks, count = together.callbacks(asked.callbacks), own.steps or shards.num_batches
-    heard = callback_list(model, callbacks, asked.verbose, count, asked.epochs, history=True)
-    return FitUpdates(
-        step, model, together, shards, own.steps, heard, validation, asked.validation_freq
-    )
+    asked.callbacks = together.callbacks(asked.callbacks)
+    evaluated = None if held_out is None else way.evaluation(held_out)
+    if asked.verbose != 0:
+        kept(model, (TABLES,), lambda: tell_of_tables(model))
+    return shards, evaluated
 
 
 def updates_before(model: keras.Model) -> int:

@@ -20,17 +20,6 @@ def steps_per_call(model: keras.Model) -> int:
     return AUTO if number == "auto" else int(number)
 
 
-def end_of_call(number: int, size: int) -> int:
-    """Returns the number that callbacks hear at the end of a call, given the first of its batches.
-
-    As in Keras, it is as if the last call of an epoch had as many batches as the others.
-
-    >>> end_of_call(3, 3), end_of_call(4, 1)
-    (5, 4)
-    """
-    return (number // size + 1) * size - 1
-
-
 def seed_of(seed: int | None) -> int:
     """Returns a seed; for None that of `keras.utils.set_random_seed`, or 0 without one."""
     return (get_random_seed() or 0) if seed is None else seed

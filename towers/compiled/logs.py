@@ -1,8 +1,7 @@
-"""The logs of a compiled model, out of the sums over all towers; the callbacks that hear them."""
+"""The logs of a compiled model, out of the sums over all towers."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -48,38 +47,3 @@ def batch_means(loss: Any, weight: Any, metrics: dict[str, Any]) -> tuple[Any, A
         return mean_metric(loss, weight), weight, means
     pairs = zip(loss, weight.weights, strict=True)
     return tf.add_n([mean_metric(*pair) for pair in pairs]), weight.rows, means
-
-
-def callback_list(
-    model: keras.Model,
-    callbacks: Any,
-    verbose: Any,
-    steps: int | None,
-    epochs: int = 1,
-    *,
-    history: bool = False,
-    more: Sequence[keras.callbacks.Callback] = (),
-) -> keras.callbacks.CallbackList:
-    """Returns the callbacks with a progress bar; a list that is one already has its own.
-
-    Args:
-        model: the model that they may change.
-        callbacks, verbose: as in `keras.Model.fit`.
-        steps: the number of batches in an epoch; None if it is unknown.
-        epochs: the number of epochs.
-        history: whether a `keras.callbacks.History` is among them.
-        more: callbacks that come last.
-    """
-    is_list = isinstance(callbacks, keras.callbacks.CallbackList)
-    if is_list and not more:
-        return callbacks
-    given = callbacks.callbacks if is_list else callbacks
-    return keras.callbacks.CallbackList(
-        [*keras.tree.flatten(given or []), *more],
-        add_history=history,
-        add_progbar=verbose != 0 and not is_list,
-        verbose=verbose,
-        epochs=epochs,
-        steps=steps,
-        model=model,
-    )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import json
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,9 @@ import tensorflow as tf
 
 from towers.compiled.data import ArrayData, Data
 from towers.compiled.together import compared_arrays
+from towers.compiled.tower_function import LOSS
+from towers.ground.private_apis import compile_loss_of
+from towers.loop.actions import Reporting, with_rates
 from towers.loop.curves import report_values, to_floats, write_summaries
 from towers.loop.rates import Rates
 from towers.loop.updates import Position, StepReport
@@ -24,8 +28,10 @@ from towers.saving.metrics_file import MetricsFile
 from towers.saving.run_record import NAME, record_start
 from towers.saving.summaries import SummaryWriters, remove_events_after
 from towers.step.options import StepOptions
+from towers.step.results import StepResults
 
 RECIPE = "towers.fit"
+REPORT_STEPS = 10
 EVALUATION = "evaluation"  # The curve of evaluations.
 UNSAID = ("name", "dtype", "learning_rate")  # Of a loss or an optimizer, in its description.
 
@@ -102,7 +108,7 @@ class FitFiles:
         count = len(devices) * processes.count
         if before is not None and (found := list(self._differences(before, model, count))):
             text = f"{self.run_dir} goes on with other settings: {'; '.join(found)}."
-            warnings.warn(text, RuntimeWarning, stacklevel=5)  # The caller of `fit`.
+            warnings.warn(text, RuntimeWarning, stacklevel=8)  # The caller of `fit`.
         record_start(self.run_dir, self._record, devices, before, processes.count)
         self._is_new = position.step == 0
         if self._is_new:
@@ -127,19 +133,26 @@ class FitFiles:
                 was = f"{name} {one[name]} before, {other.get(name)} now"
                 yield "other data" if name == "data" else was
 
-    def add_report(self, report: StepReport, rates: Rates) -> None:
-        """Writes what happened since the last report."""
-        chief = self._is_chief
-        write_summaries(self.curves, first_tower=self._first_tower, average=chief)(report, rates)
-        if chief:
-            self.metrics.write(MetricsFile.TRAIN, report.step, report_values(report, rates))
+    def reports(self, model: keras.Model) -> Reporting:
+        """Returns an action that writes the losses of each tower every so many steps."""
+
+        def write(report: StepReport, rates: Rates) -> None:
+            chief = self._is_chief
+            report = dataclasses.replace(report, results=only_losses(report.results, model))
+            write_summaries(self.curves, first_tower=self._first_tower, average=chief)(
+                report, rates
+            )
+            if chief:
+                self.metrics.write(MetricsFile.TRAIN, report.step, report_values(report, rates))
+
+        return with_rates(write, steps=REPORT_STEPS)
 
     def add_epoch(
         self,
         step: int,
         epoch: int,
         logs: Mapping[str, Any],
-        graph: Callable[[], tf.Graph] | None = None,
+        graph: tf.Graph | None = None,
     ) -> None:
         """Writes the logs of an epoch, those of its validation apart, and a new run's graph.
 
@@ -148,7 +161,7 @@ class FitFiles:
         if not self._is_chief:
             return
         if self._is_new and graph is not None:
-            self.curves.write_graph(graph())
+            self.curves.write_graph(graph)
             self._is_new = False
         values = to_floats(logs)
         held_out = {
@@ -248,3 +261,15 @@ def plain(value: Any) -> Any:
         if name not in UNSAID and (name not in defaults or defaults[name].default != one)
     ]
     return f"{type(value).__name__}({', '.join(given)})"
+
+
+def only_losses(results: StepResults, model: keras.Model) -> StepResults:
+    """Returns results whose metrics are the single losses, by Keras's names for them."""
+    loss = compile_loss_of(model)
+    trackers = [] if loss is None else loss.metrics
+    names = {tracker.name: LOSS.format(index) for index, tracker in enumerate(trackers)}
+    metrics, towers = results.metrics, results.towers
+    return results._replace(
+        metrics={name: metrics[key] for name, key in names.items()},
+        towers=towers._replace(metrics={name: towers.metrics[key] for name, key in names.items()}),
+    )

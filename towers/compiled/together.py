@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -161,18 +161,18 @@ class Together(NamedTuple):
             return callbacks
         return list(deciding(keras.tree.flatten(callbacks)))
 
-    def stops_in_steps(self, callbacks: keras.callbacks.CallbackList) -> bool:
+    def stops_in_steps(self, callbacks: Sequence[keras.callbacks.Callback]) -> bool:
         """Returns whether a callback hears of every step, in any process, and may stop there."""
         hears = any(
             is_overridden(callback, hook, keras.callbacks.Callback)
-            for callback in deciding(callbacks.callbacks)
+            for callback in deciding(callbacks)
             if not isinstance(callback, SHOWING)
             for hook in STEP_HOOKS
         )
         return self.is_several and self.is_any(hears)
 
 
-def deciding(callbacks: list[Any]) -> Iterator[Any]:
+def deciding(callbacks: Sequence[Any]) -> Iterator[Any]:
     """Yields the callbacks that run in every process, on the same logs."""
     return (callback for callback in callbacks if not isinstance(callback, WRITERS))
 

@@ -70,7 +70,6 @@ HANDED_ON = {
     # The seed of `set_random_seed`.
     "get_random_seed": "keras.src.utils.rng_utils",
     # The form in which `fit` and `evaluate` return what they return.
-    "pythonify_logs": "keras.src.utils.python_utils",
     # How often each automatic name was given, by which the next one is numbered.
     "get_global_attribute": "keras.src.backend.common.global_state",
 }
@@ -144,22 +143,14 @@ def takes_training(model: Any) -> bool:
     return model._call_has_training_arg
 
 
-def flatten_logs(model: Any, logs: dict[str, float]) -> Any:
-    """Returns a model's logs as `evaluate` without `return_dict` does."""
-    return model._flatten_metrics_in_order(logs)
-
-
 def initial_epoch(model: Any) -> int | None:
     """Returns the epoch from which `BackupAndRestore` goes on, or None."""
     return model._initial_epoch
 
 
-def validates_after(model: Any, epoch: int, frequency: int | list[int]) -> bool:
-    """Returns whether `validation_freq` asks for a validation after an epoch."""
-    return model._should_eval(epoch, frequency)
-
-
-# Keras: layers, optimizers, variables, data.
+def set_initial_epoch(model: Any, epoch: int) -> None:
+    """Sets the epoch with which `fit` begins after `on_train_begin`; 0: that of its argument."""
+    model._initial_epoch = epoch or None
 
 
 def flatten_layers(layer: Any, **options: bool) -> list[Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import itertools
 import json
 import time
 from collections.abc import Callable, Sequence
@@ -18,7 +17,7 @@ from towers.batches.feed import Feed, StopTraining, check_end, open_feed
 from towers.batches.shards import Batches
 from towers.batches.sources import as_batches
 from towers.devices.placement import check_present
-from towers.processes.agreement import check_settings
+from towers.processes.agreement import take_from_chief
 from towers.processes.processes import Processes
 from towers.saving.checkpoint_files import Groups
 from towers.step.results import StepResults
@@ -172,10 +171,7 @@ class Updates:
         processes = self.step.processes
         if processes.count == 1:
             return
-        variables = list(itertools.chain(*self.step.groups().values()))
-        kinds = [f"{variable.dtype}{variable.shape}" for variable in variables]
-        check_settings(processes, {"variables": "; ".join(kinds)})
-        processes.broadcast(variables)
+        take_from_chief(processes, self.step.groups())
         place = json.dumps(dataclasses.astuple(self.position)).encode()
         self.position = Position(*json.loads(processes.share(place)[0]))
 
@@ -209,26 +205,15 @@ class Updates:
 class SynchronousUpdates(Updates):
     """The updates that all towers make jointly, for `Trainer`.
 
+    Each process reads only the rows of its towers where the batches can be read in part
+    (`towers.engine.RowBatches`).
+
     Args:
         step: the step from `build_train_step`.
         batches, position: as in `Updates`.
-        split: `split(dataset, num_towers)` cuts global batches into shards; by default into the
-            shards of this process, which reads only their rows where the batches can
-            (`towers.engine.RowBatches`).
     """
 
     step: Any  # It may have more than every step has.
-
-    def __init__(
-        self,
-        step: Step,
-        batches: Batches | tf.data.Dataset,
-        *,
-        position: Position = Position(),
-        split: Callable[[tf.data.Dataset, int], tf.data.Dataset] | None = None,
-    ):
-        super().__init__(step, batches, position=position)
-        self._split = split
 
     def run_epoch(self, steps: int | None, report: Action) -> None:
         """Makes the updates from `position` to the end of its epoch and reports each."""
@@ -237,7 +222,7 @@ class SynchronousUpdates(Updates):
         check_present(devices)
         if self._per_call > 1:
             left = None if steps is None else steps - self.position.step
-            dataset = in_calls(dataset, self._per_call, self._made_before % self._per_call, left)
+            dataset = in_calls(dataset, self._per_call, self.position.step % self._per_call, left)
         with open_feed(dataset, devices, may_stop=self.step.processes.count == 1) as feed:
             if feed.exhausted():
                 self.position = self.position.after_empty_epoch()
@@ -252,17 +237,9 @@ class SynchronousUpdates(Updates):
         """How many updates one call of the step makes."""
         return getattr(self.step, "steps_per_call", 1)
 
-    @property
-    def _made_before(self) -> int:
-        """The number of updates from which those of each call are counted."""
-        return self.position.step
-
     def _open_shards(self) -> tf.data.Dataset:
         """Returns this process's shards of the rest of the epoch."""
         position, num_towers = self.position, len(self.step.devices)
-        if self._split is not None:
-            dataset = self._batches(position.epoch, position.epoch_step)
-            return self._split(dataset, num_towers)
         processes = self.step.processes
         return processes.shards(self._batches, num_towers, position.epoch, position.epoch_step)
 

@@ -45,6 +45,20 @@ def check_settings(processes: Processes, settings: Mapping[str, Any]) -> None:
         )
 
 
+def take_from_chief(processes: Processes, groups: Groups) -> None:
+    """Assigns the chief's values to the variables in every process, each of which must call it.
+
+    Raises:
+        ValueError: in every process, if not all have such variables.
+    """
+    if processes.count == 1:
+        return
+    variables = list(itertools.chain(*groups.values()))
+    kinds = [f"{variable.dtype}{variable.shape}" for variable in variables]
+    check_settings(processes, {"variables": "; ".join(kinds)})
+    processes.broadcast(variables)
+
+
 def check_variables(processes: Processes, groups: Groups) -> None:
     """Raises RuntimeError in every process unless all hold the same values, but for rounding.
 

@@ -6,7 +6,6 @@ Read this file first: `TrainStep._step` is the algorithm.
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -18,7 +17,7 @@ from towers.batches.shards import Batches, Shard, shard_specs
 from towers.devices.placement import Placement
 from towers.processes.processes import Processes
 from towers.saving.checkpoint_files import Groups
-from towers.step.calls import each_of, several
+from towers.step.calls import Calls
 from towers.step.exchange import Exchange
 from towers.step.options import StepOptions
 from towers.step.probe import Probe
@@ -111,6 +110,11 @@ class TrainStep:
         specs = (blueprint.specs, tf.TensorSpec([], tf.int64))
         self._traced = trace(self._run, exchange.device, *specs, shared=blueprint.program.shared)
         self._call = self.processes.naming(self._traced)
+        self._calls = Calls(
+            self._traced, blueprint.specs, self.devices, exchange.device,
+            check=self.update.carried.check_rows, naming=self.processes.naming,
+            goes_on=lambda results: results.finite | (results.loss_scale > 1),
+        )  # fmt: skip
 
     def __call__(self, shards: tuple[Shard, ...], step: int | tf.Tensor) -> StepResults:
         """Runs the step with this number (the first is 1) and returns its results."""
@@ -121,32 +125,35 @@ class TrainStep:
         self.update.copies.wrote()
         return results
 
-    def several(self, queued: tf.Tensor, first: int) -> list[StepResults]:
+    def read(self, iterator: Any, step: int) -> StepResults:
+        """Runs the step with this number on the next shards of a `tf.data` iterator on the host.
+
+        The graph itself takes them, which saves small steps a call.
+
+        Raises:
+            tf.errors.OutOfRangeError: none are left. Variables may have changed.
+        """
+        self.update.copies.refresh()
+        results, self.also = self._calls.one(iterator, step)
+        self.update.copies.wrote()
+        return results
+
+    def several(self, source: Any, first: int, count: int | None = None) -> list[StepResults]:
         """Makes an update of each batch of a call, and returns their results, NumPy numbers.
 
         It ends with an update whose gradient is not finite, unless a smaller loss scale may help.
 
         Args:
-            queued: batches as `in_calls` makes them.
+            source: batches as `in_calls` makes them, or an iterator as for `read`.
             first: the number of the first of these steps.
+            count: the number of the batches that an iterator is to give.
         """
         self.update.copies.refresh()
         if self._probe.is_pending:
-            self._probe.ask_once(shards_of(queued[0], self._specs))
-        made, results, self.also = self._several(queued, number_on_host(first))
+            self._probe.ask_once(shards_of(source[0], self._specs))
+        results, self.also = self._calls.several(source, first, count or len(source))
         self.update.copies.wrote()
-        return each_of(results, int(made))
-
-    @functools.cached_property
-    def _several(self) -> Callable[..., Any]:
-        def goes_on(results: StepResults) -> tf.Tensor:
-            return results.finite | (results.loss_scale > 1)
-
-        check, device = self.update.carried.check_rows, self.exchange.device
-        call = several(
-            self._traced, self._specs, self.devices, device, check=check, goes_on=goes_on
-        )
-        return self.processes.naming(call)
+        return results
 
     def _run(self, shards: tuple[Shard, ...], step: tf.Tensor) -> tuple[StepResults, Any]:
         results = self._step(shards, step)

@@ -1,4 +1,4 @@
-"""Calls of a step: several updates from several batches in one loop of the graph."""
+"""Calls of a step whose graph takes the batches: the next one, or several in a loop."""
 
 from __future__ import annotations
 
@@ -13,23 +13,14 @@ from towers.batches.calls import shards_of
 from towers.batches.feed import are_on_host, on_devices, on_the_host
 from towers.batches.shards import Shard
 from towers.ground.host import HOST
-from towers.step.tracing import trace
+from towers.step.tracing import number_on_host, trace
+from towers.travel.packing import cut_by_dtype, indices_by_dtype, join_by_dtype
 
 Check = Callable[[tuple[Shard, ...]], None]
 
 
-def several(
-    traced: ConcreteFunction,
-    specs: tuple[Shard, ...],
-    devices: Sequence[str],
-    device: str,
-    *,
-    check: Check,
-    goes_on: Callable[[Any], tf.Tensor] | None = None,
-) -> ConcreteFunction:
-    """Returns `call(queued, first) -> (number, results, also)`, so many calls of a traced step.
-
-    What the step holds is not traced again.
+class Calls:
+    """Calls of a traced step whose graphs take the batches. What the step holds is traced once.
 
     Args:
         traced: `traced(shards, number) -> (results, also)`.
@@ -37,36 +28,90 @@ def several(
         devices: the towers' devices.
         device: the device of its results.
         check: adds ops that check shards.
-        goes_on: whether the loop goes on after a step with such results, a bool scalar. The results
-            of all steps are returned then, stacked; without it, none.
-
-    The function's arguments are the batches, variant [batches] as `in_calls` makes them, and the
-    number of the first of these steps. It returns how many steps ran, their results, and `also` of
-    the last one.
+        naming: wraps what is called, as `Processes.naming`.
+        goes_on: whether a call goes on after a step with such results, a bool scalar. The results
+            of all its steps are returned then; without it, none.
     """
-    place = on_the_host if are_on_host(devices) else on_devices
-    results, also = traced.structured_outputs
-    kept = (results if goes_on else None, also)
 
-    def call(queued: tf.Tensor, first: tf.Tensor) -> tuple[tf.Tensor, Any, Any]:
+    def __init__(
+        self,
+        traced: ConcreteFunction,
+        specs: tuple[Shard, ...],
+        devices: Sequence[str],
+        device: str,
+        *,
+        check: Check,
+        naming: Callable[[Callable[..., Any]], Callable[..., Any]],
+        goes_on: Callable[[Any], tf.Tensor] | None = None,
+    ):
+        self._traced, self._specs, self._device = traced, specs, device
+        self._check, self._naming, self._goes_on = check, naming, goes_on
+        self._place = on_the_host if are_on_host(devices) else on_devices
+        self._devices = devices
+        self._calls: dict[bool, tuple[Any, Callable[..., Any]]] = {}
+
+    def one(self, iterator: Any, number: int) -> Any:
+        """Runs the step with this number on the next shards of a `tf.data` iterator."""
+        return self._call(iterator, True, self._one)(iterator, number_on_host(number))
+
+    def several(self, source: Any, first: int, count: int) -> tuple[list[Any], Any]:
+        """Runs as many steps; returns the results of each, NumPy numbers, and `also` of the last.
+
+        Args:
+            source: a `tf.data` iterator over shards, or batches as `in_calls` makes them.
+            first: the number of the first of these steps.
+            count: the number of the steps.
+        """
+        call = self._call(source, False, self._several)
+        made, results, also = call(source, number_on_host(count), number_on_host(first))
+        return each_of(results, int(made)), also
+
+    def _call(self, source: Any, is_one: bool, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Returns a function, traced for such a source of batches."""
+        spec: Any = tf.TensorSpec([None], tf.variant)
+        if not tf.is_tensor(source):
+            spec = tf.data.IteratorSpec(source.element_spec)
+        known, call = self._calls.get(is_one, (None, None))
+        if call is None or known != spec:
+            numbers = [tf.TensorSpec([], tf.int64)] * (1 if is_one else 2)
+            call = self._naming(trace(function, self._device, spec, *numbers))
+            self._calls[is_one] = spec, call
+        return call
+
+    def _take(self, source: Any, index: tf.Tensor | int = 0) -> Any:
+        """Returns the shards of a batch on the towers' devices."""
+        with tf.device(HOST):
+            queued = tf.is_tensor(source)
+            shards = shards_of(source[index], self._specs) if queued else next(source)
+        self._check(shards)
+        return self._place(self._devices, shards).shards
+
+    def _one(self, iterator: Any, number: tf.Tensor) -> Any:
+        return self._traced(self._take(iterator), number)
+
+    def _several(
+        self, source: Any, count: tf.Tensor, first: tf.Tensor
+    ) -> tuple[tf.Tensor, Any, Any]:
+        """Returns how many steps ran, the results of each, stacked, and `also` of the last one."""
+        results, also = self._traced.structured_outputs
+        kept = (results if self._goes_on else None, also)
+
         def make(index: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
             with tf.device(HOST):
-                shards = shards_of(queued[index], specs)
                 number = first + tf.cast(index, tf.int64)
-            check(shards)
-            results, also = traced(place(devices, shards).shards, number)
-            is_going = tf.constant(True) if goes_on is None else goes_on(results)
-            return is_going, tensors_of((results if goes_on else None, also))
+            results, also = self._traced(self._take(source, index), number)
+            is_going = tf.constant(True) if self._goes_on is None else self._goes_on(results)
+            # One array for each dtype: an op for each number would take longer than a small step.
+            return is_going, join_by_dtype(tensors_of((results if self._goes_on else None, also)))
 
         with tf.device(HOST):
-            count = tf.size(queued)
-        made, arrays = loop(count, make, tensors_of(kept))
+            count = tf.cast(count, tf.int32)
+        tensors = tensors_of(kept)
+        made, arrays = loop(count, make, vectors_of(tensors))
+        every = cut_by_dtype([array.stack() for array in arrays], tensors)
         split = len(tensors_of(kept[0]))
-        stacked = [array.stack() for array in arrays[:split]]
-        last = [array.read(made - 1) for array in arrays[split:]]
-        return made, filled(kept[0], stacked), filled(kept[1], last)
-
-    return trace(call, device, tf.TensorSpec([None], tf.variant), tf.TensorSpec([], tf.int64))
+        last = [one[made - 1] for one in every[split:]]
+        return made, filled(kept[0], every[:split]), filled(kept[1], last)
 
 
 def loop(
@@ -95,6 +140,13 @@ def loop(
     begin = (tf.constant(0), tf.constant(True), arrays)
     made, _, arrays = tf.while_loop(is_unfinished, body, begin, parallel_iterations=1)
     return made, arrays
+
+
+def vectors_of(tensors: Sequence[tf.Tensor]) -> list[tf.TensorSpec]:
+    """Returns the specs of what `join_by_dtype` makes of tensors."""
+    groups = [[tensors[index] for index in indices] for indices in indices_by_dtype(tensors)]
+    sizes = [sum(one.shape.num_elements() for one in group) for group in groups]
+    return [tf.TensorSpec([n], group[0].dtype) for n, group in zip(sizes, groups, strict=True)]
 
 
 def tensors_of(nest: Any) -> list[Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,7 +13,7 @@ from towers.batches.feed import check_end, open_feed
 from towers.batches.shards import Batches, Shard, dataset_of, shard_specs, split
 from towers.devices.placement import Placement, check_present
 from towers.processes.processes import Processes
-from towers.step.calls import several
+from towers.step.calls import Calls
 from towers.step.carried import Carried
 from towers.step.options import StepOptions
 from towers.step.results import EvaluationResults, nothing
@@ -102,9 +101,12 @@ class EvaluationStep:
             for index, group in enumerate(placement.groups)
         ]
         specs = (shard_specs, tf.TensorSpec([], tf.int64))
-        self._specs = shard_specs
         self._traced = trace(self._step, self._device, *specs, shared=program.shared)
         self._call = processes.naming(self._traced)
+        self._calls = Calls(
+            self._traced, shard_specs, self.devices, self._device,
+            check=self.carried.check_rows, naming=processes.naming,
+        )  # fmt: skip
 
     def __call__(self, shards: tuple[Shard, ...], batch_number: int) -> EvaluationResults:
         """Runs the towers on one batch and returns its sums.
@@ -117,20 +119,19 @@ class EvaluationStep:
         results, self.also = self._call(shards, number_on_host(batch_number))
         return results
 
-    def several(self, queued: tf.Tensor, first: int) -> None:
+    def read(self, iterator: Any, batch_number: int) -> EvaluationResults:
+        """Runs the towers on the next shards of an iterator, as `TrainStep.read` does."""
+        results, self.also = self._calls.one(iterator, batch_number)
+        return results
+
+    def several(self, source: Any, first: int, count: int | None = None) -> list[None]:
         """Runs the towers on each batch of a call; only `also` of the last one is kept.
 
         Args:
-            queued: batches as `in_calls` makes them.
-            first: the number of the first batch.
+            source, first, count: as for `TrainStep.several`.
         """
-        *_, self.also = self._several(queued, number_on_host(first))
-
-    @functools.cached_property
-    def _several(self) -> Callable[..., Any]:
-        check = self.carried.check_rows
-        call = several(self._traced, self._specs, self.devices, self._device, check=check)
-        return self._processes.naming(call)
+        results, self.also = self._calls.several(source, first, count or len(source))
+        return results
 
     @property
     def graph(self) -> tf.Graph:

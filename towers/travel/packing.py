@@ -259,7 +259,9 @@ def cut_by_dtype(vectors: Sequence[tf.Tensor], like: Sequence[tf.Tensor]) -> lis
         sizes, rows = sizes_of([like[index] for index in indices]), vector.shape[:-1]
         for index, piece in zip(indices, tf.split(vector, sizes, axis=-1), strict=True):
             shape = shape_of(like[index])
-            shape = tf.concat([rows, shape], axis=0) if rows.rank else shape
+            if rows.rank:
+                known = rows if rows.is_fully_defined() else tf.shape(vector)[:-1]
+                shape = tf.concat([known, shape], axis=0)
             results[index] = tf.reshape(piece, shape)
             results[index].set_shape(rows.concatenate(like[index].shape))
     return results

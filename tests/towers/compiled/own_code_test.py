@@ -11,7 +11,7 @@ import tensorflow as tf
 import towers
 from tests.curves import read_scalars
 from tests.helpers import tower_devices
-from towers.compiled.own_fit import groups_of
+from towers.compiled.groups import groups_of
 from towers.saving.checkpoint_files import path_of
 from towers.scripts.training.overview import find_runs
 

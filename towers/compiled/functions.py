@@ -1,0 +1,275 @@
+"""What Keras's `fit` and `evaluate` call for the batches of a call: the towers' own steps."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from towers.compiled.data import Data
+from towers.compiled.epoch_batches import EpochData, ShardIterator
+from towers.compiled.groups import groups_of
+from towers.compiled.kept import kept
+from towers.compiled.limits import steps_per_call
+from towers.compiled.logs import updated_logs
+from towers.compiled.setting import key_of, prepare
+from towers.compiled.together import Together
+from towers.compiled.tower_function import compiled_tower_fn
+from towers.devices.placement import Placement
+from towers.ground.private_apis import learning_rate_object
+from towers.loop.updates import FiniteCheck
+from towers.saving.checkpoint_files import Groups
+from towers.step.builder import TrainStep, build_train_step
+from towers.step.evaluation import EvaluationStep, build_evaluation_step
+from towers.step.options import FixedLossScale, LossScale, StepOptions
+from towers.step.results import StepResults
+from towers.variables.optimizers import optimizers_in
+from towers.variables.shared_variables import is_seed
+
+TRAIN, TEST = "train_function", "test_function"
+
+
+class TowersFunction:
+    """What Keras calls as its `train_function` or `test_function`.
+
+    It is given an iterator over shards of ours. With another one, such as that of an `evaluate`
+    in a callback, it is Keras's own.
+
+    Args:
+        model: a compiled model.
+        name: `TRAIN` or `TEST`.
+        build: returns the step, which is built by the first call.
+
+    Attributes:
+        first: the number of the first step of the epoch.
+        made: the results of the updates of the last call.
+        seconds, waits: the time of one of these, as in `StepReport`.
+    """
+
+    def __init__(
+        self, model: keras.Model, name: str, build: Callable[[], TrainStep | EvaluationStep]
+    ):
+        self.build, self.first = build, 0
+        self.made: Sequence[StepResults] = ()
+        self.seconds, self.waits = 0.0, [0.0]
+        self._model, self._name, self._of_keras = model, name, getattr(model, name)
+
+    def __call__(self, iterator: Any) -> dict[str, tf.Tensor]:
+        """Runs the step on the next shards, or on so many as one call has; returns the logs.
+
+        Raises:
+            StopIteration: no shards are left.
+            ValueError: there are none to evaluate.
+        """
+        if not isinstance(iterator, ShardIterator):
+            return self._function_of_keras()(iterator)
+        started, number = time.perf_counter(), self.first + iterator.taken
+        step: Any = self.build()
+        source = iterator.in_graph or self._next(iterator)
+        if iterator.per_call > 1:
+            self.made = step.several(source, number, iterator.next_count())
+        else:
+            self.made = [(step.read if iterator.in_graph else step)(source, number)]
+        iterator.taken += len(self.made)
+        self.seconds = (time.perf_counter() - started) / len(self.made)
+        self.waits = [wait / len(self.made) for wait in iterator.waits]
+        return step.also
+
+    def _next(self, iterator: ShardIterator) -> Any:
+        shards = next(iterator, None)
+        if shards is None and iterator.taken == 0 and self._name == TEST:
+            raise ValueError("There is nothing to evaluate: the data has no examples.")
+        if shards is None:
+            raise StopIteration
+        return shards
+
+    def _function_of_keras(self) -> Callable[[Any], Any]:
+        if self._of_keras is None:
+            getattr(keras.Model, f"make_{self._name}")(self._model, force=True)
+            self._of_keras = getattr(self._model, self._name)
+            setattr(self._model, self._name, self)
+        return self._of_keras
+
+    @contextlib.contextmanager
+    def scope(self) -> Iterator[None]:
+        """The scope in which Keras calls it."""
+        setattr(self._model, self._name, self)
+        try:
+            yield
+        finally:
+            setattr(self._model, self._name, self._of_keras)
+
+
+class OnTowers:
+    """A compiled model whose training and evaluation are the towers' own steps.
+
+    Args:
+        model: the model.
+        placement: the towers' devices.
+        together: the processes that train it.
+
+    Attributes:
+        devices, exchange: the towers' devices, and how their gradients are summed.
+        together: as given.
+        functions: what Keras calls in the scope, by name.
+    """
+
+    def __init__(self, model: keras.Model, placement: Placement, together: Together):
+        self.devices, self.exchange = placement.devices, placement.exchange
+        self.together = together
+        self.functions: dict[str, TowersFunction] = {}
+        self._model, self._placement = model, placement
+        self._finite = FiniteCheck(together.processes.first_tower(len(self.devices)))
+
+    def training(self, data: EpochData, options: StepOptions, *, told: bool = False) -> EpochData:
+        """Returns data as shards, and makes the step that trains on it; arguments as in Keras.
+
+        Args:
+            data: the data.
+            options: of the step, but for the loss scale, which the model's optimizer has.
+            told: whether the time of each step is wanted.
+
+        Raises:
+            NeedsLayersError: the model cannot have such a step.
+        """
+        prepare(self._model, self._placement, data.data)
+        build = functools.cache(functools.partial(self._train_step, data.data, options))
+        self.functions[TRAIN] = TowersFunction(self._model, TRAIN, build)
+        return self._shards(data, in_graph=not told)
+
+    def evaluation(self, data: EpochData) -> EpochData:
+        """Returns data as shards, and makes the step that evaluates on it."""
+        prepare(self._model, self._placement, data.data)
+        key = ("evaluate", self._placement, key_of(data.data), self.together.processes.count)
+        build = functools.partial(
+            kept, self._model, key, functools.partial(self._evaluation_step, data.data)
+        )
+        self.functions[TEST] = TowersFunction(self._model, TEST, build)
+        return self._shards(data)
+
+    def _shards(self, data: EpochData, *, in_graph: bool = True) -> EpochData:
+        shards = self.together.shards(data.data, len(self.devices), data.steps)
+        size, alone = steps_per_call(self._model), not self.together.is_several
+        open_shards = functools.partial(
+            ShardIterator, devices=self.devices, per_call=size, in_graph=in_graph and alone
+        )
+        return EpochData(shards, data.steps, open_shards)
+
+    @contextlib.contextmanager
+    def scope(self) -> Iterator[None]:
+        """The scope in which Keras's functions are these steps."""
+        model, asked = self._model, self._model.steps_per_execution
+        with contextlib.ExitStack() as scopes:
+            for function in self.functions.values():
+                scopes.enter_context(function.scope())
+            scopes.callback(setattr, model, "steps_per_execution", asked)
+            model.steps_per_execution = steps_per_call(model)
+            yield
+
+    @property
+    def made(self) -> Sequence[StepResults]:
+        """The results of the updates of the last call."""
+        return self.functions[TRAIN].made
+
+    def after_call(self, last: int) -> None:
+        """Checks the gradients of the updates before the last one, which need not be done.
+
+        Args:
+            last: its number.
+        """
+        made = self.made
+        for number, results in enumerate(made, last - len(made) + 1):
+            self._finite.add(number, results)
+
+    def after_epoch(self) -> None:
+        """Raises NonFiniteGradientError if the last gradient was not finite; checks the copies."""
+        self._finite.check()
+        step: Any = self.functions[TRAIN].build()
+        step.check_copies()
+
+    def _train_step(self, data: Data, options: StepOptions) -> TrainStep:
+        """Returns the step, the same for the same model, data, devices and options."""
+        model, placement = self._model, self._placement
+        optimizer, _ = split_optimizer(model, placement)
+        rates = tuple(id(learning_rate_object(one)) for one in optimizers_in(optimizer))
+        count = self.together.processes.count
+        key = ("fit", options, placement, key_of(data), count, model.optimizer, rates)
+        step, trainable = kept(model, key, lambda: self._trace(data, options))
+        if trainable != list(map(id, model.trainable_variables)):
+            warnings.warn(
+                "`trainable` was changed after the training was traced. As in Keras, the same "
+                "variables are trained as before, until you call model.compile() again.",
+                stacklevel=2,
+            )
+        return step
+
+    def _trace(self, data: Data, options: StepOptions) -> tuple[TrainStep, list[int]]:
+        """Returns the step, and the ids of the variables that it trains."""
+        model, placement = self._model, self._placement
+        optimizer, loss_scale = split_optimizer(model, placement)
+        tower_fn = compiled_tower_fn(model, training=True)
+        options = dataclasses.replace(options, loss_scale=loss_scale)
+        with unscaling_off(optimizer):
+            step = build_train_step(
+                tower_fn, model, optimizer, placement, data.one_pass(0), options,
+                self.together.processes, also=functools.partial(updated_logs, model),
+            )  # fmt: skip
+        return step, list(map(id, model.trainable_variables))
+
+    def _evaluation_step(self, data: Data) -> EvaluationStep:
+        model, processes = self._model, self.together.processes
+        tower_fn = compiled_tower_fn(model, training=False)
+        return build_evaluation_step(
+            tower_fn, model, self._placement, data.one_pass(0),
+            also=functools.partial(updated_logs, model), processes=processes,
+        )  # fmt: skip
+
+    def groups(self) -> Groups:
+        """Returns the variables that a checkpoint saves, by group name, whatever is frozen.
+
+        Random numbers of the towers follow from the seed and the step instead.
+        """
+        split_optimizer(self._model, self._placement)
+        groups = groups_of(self._model)
+        return {name: [one for one in found if not is_seed(one)] for name, found in groups.items()}
+
+    @property
+    def graph(self) -> tf.Graph:
+        """The step's graph."""
+        return self.functions[TRAIN].build().graph
+
+
+def split_optimizer(
+    model: keras.Model, placement: Placement
+) -> tuple[keras.optimizers.Optimizer, LossScale | None]:
+    """Returns the optimizer that applies gradients, and the loss scale.
+
+    Both belong to the built model's optimizer, which is trained on as it is: the scale is the one
+    that `compile` added, or the `loss_scale_factor` that it was made with.
+    """
+    optimizer = model.optimizer
+    if optimizer.loss_scale_factor is not None:
+        return optimizer, FixedLossScale(optimizer.loss_scale_factor)
+    if not isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+        return optimizer, None
+    if not optimizer.built:
+        with placement.scope():
+            optimizer.build(model.trainable_variables)
+    return optimizer.inner_optimizer, LossScale.of_keras(optimizer)
+
+
+@contextlib.contextmanager
+def unscaling_off(optimizer: keras.optimizers.Optimizer) -> Iterator[None]:
+    """The scope in which an optimizer takes gradients as they are: the towers unscale them."""
+    factor, optimizer.loss_scale_factor = optimizer.loss_scale_factor, None
+    try:
+        yield
+    finally:
+        optimizer.loss_scale_factor = factor

@@ -1,0 +1,346 @@
+"""Keras's own `fit` on towers, with data of ours; a run directory holds its epochs."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from towers.compiled.epoch_batches import EpochData, ends_quietly
+from towers.compiled.functions import TEST, TRAIN, OnTowers
+from towers.compiled.groups import groups_of
+from towers.compiled.run_files import FitFiles
+from towers.compiled.together import Together
+from towers.ground.private_apis import initial_epoch, set_initial_epoch
+from towers.layers.calls import LayerCalls
+from towers.loop.actions import restore_unreported, unreported
+from towers.loop.updates import NonFiniteGradientError, Position, StepReport
+from towers.processes.agreement import check_variables, take_from_chief
+from towers.processes.processes import Processes
+from towers.saving.checkpoint_files import Groups
+from towers.saving.checkpoint_folder import CheckpointFolder
+from towers.saving.checkpoints import restore
+from towers.saving.lock import locked
+from towers.step.results import StepResults
+
+
+@dataclasses.dataclass
+class Asked:
+    """What `keras.Model.fit` takes, by its names."""
+
+    x: Any
+    y: Any
+    batch_size: int | None
+    epochs: int
+    verbose: Any
+    callbacks: Any
+    validation_split: float
+    validation_data: Any
+    shuffle: bool | str
+    class_weight: dict[int, float] | None
+    sample_weight: Any
+    initial_epoch: int
+    steps_per_epoch: int | None
+    validation_steps: int | None
+    validation_batch_size: int | None
+    validation_freq: int | list[int]
+
+    def settings(self) -> dict[str, Any]:
+        """Returns what must be equal in several processes; data and callbacks are looked at."""
+        has_validation = self.validation_data is not None
+        looked_at = ("x", "y", "sample_weight", "callbacks", "verbose")
+        return vars(self) | dict.fromkeys(looked_at) | {"validation_data": has_validation}
+
+
+class OnLayers:
+    """A compiled model whose steps are Keras's own or the user's; the towers run its layers.
+
+    Args:
+        model: the model.
+        calls: how its layers are called.
+
+    Attributes:
+        devices, together, functions, made, graph: as those of `OnTowers`; no step is known.
+    """
+
+    graph = None
+
+    def __init__(self, model: keras.Model, calls: LayerCalls):
+        self.devices, self.together = calls.devices, Together(Processes())
+        self.functions: dict[str, Any] = {}
+        self.made: Sequence[StepResults] = ()
+        self.scope = calls.scope
+        self._model = model
+
+    def groups(self) -> Groups:
+        """Returns the variables that a checkpoint saves, by group name."""
+        return groups_of(self._model)
+
+    def make_slots(self, data: EpochData) -> None:
+        """Makes what the first step of a training makes, such as the slots of optimizers.
+
+        It is one step. It asks the layers, too, so that the next step runs as it would have run.
+        """
+        self._model.make_train_function()
+        batch = tf.data.Dataset.from_tensors(data.data.first_batch())
+        self._model.train_function(iter(batch))
+
+    def after_call(self, last: int) -> None:
+        """Hears that a call is done, as `OnTowers` does."""
+
+    def after_epoch(self) -> None:
+        """Hears that an epoch is done."""
+
+
+def fit_in_keras(
+    model: keras.Model,
+    way: OnTowers | OnLayers,
+    asked: Asked,
+    own: EpochData,
+    held_out: EpochData | None,
+    files: FitFiles | None,
+    begun: int,
+) -> keras.callbacks.History:
+    """Returns what Keras's `fit` returns.
+
+    Args:
+        model: the model.
+        way: how the towers run it.
+        asked: the arguments, within the limits of Keras's configuration.
+        own: the data.
+        held_out: that of the validation; None: `asked.validation_data` as it is, if any.
+        files: those of a run, or None.
+        begun: the number of updates that the model's optimizer has made.
+    """
+    given, verbose = asked.callbacks, asked.verbose
+    if isinstance(given, keras.callbacks.CallbackList):  # It has a progress bar or none.
+        given, verbose = given.callbacks, 0
+    callbacks = keras.tree.flatten(given or [])
+    run = Run(model, way, own, files, asked, callbacks, begun)
+    with run.scope(), contextlib.closing(own), contextlib.closing(held_out or own), ends_quietly():
+        return keras.Model.fit(
+            model, own, epochs=asked.epochs, verbose=verbose, callbacks=[*callbacks, run],
+            initial_epoch=run.position.epoch or asked.initial_epoch,
+            steps_per_epoch=own.limit, validation_freq=asked.validation_freq,
+            **validation_of(asked, held_out),
+        )  # fmt: skip
+
+
+def validation_of(asked: Asked, held_out: EpochData | None) -> dict[str, Any]:
+    """Returns the arguments of Keras's `fit` that say how it validates."""
+    if held_out is None:
+        names = ("validation_data", "validation_batch_size", "validation_steps")
+        return {name: getattr(asked, name) for name in names}
+    return {"validation_data": held_out, "validation_steps": held_out.limit}
+
+
+class Run(keras.callbacks.Callback):
+    """The last of the callbacks: it counts, reports and saves, and all processes agree in it.
+
+    Args:
+        model: the model.
+        way: how the towers run it.
+        data: its data.
+        files: those of a run directory, or None.
+        asked: the arguments of the training.
+        callbacks: those before this one.
+        begun: the number of updates before it.
+
+    Attributes:
+        position: where the training is.
+    """
+
+    def __init__(
+        self,
+        model: keras.Model,
+        way: OnTowers | OnLayers,
+        data: EpochData,
+        files: FitFiles | None,
+        asked: Asked,
+        callbacks: Sequence[keras.callbacks.Callback],
+        begun: int,
+    ):
+        super().__init__()
+        self.position = Position()
+        self._begun = begun
+        self._model, self._way, self._data, self._files = model, way, data, files
+        self._epochs, self._quiet = asked.epochs, asked.verbose == 0
+        self._stops_in_steps = way.together.stops_in_steps(callbacks)
+        self._actions = [] if files is None or not way.functions else [files.reports(model)]
+        self._checkpoints: CheckpointFolder | None = None
+        self._is_cut = False  # A callback has stopped the epoch.
+        self._metrics: list[tuple[Any, Any]] = []  # The states of an epoch that goes on.
+
+    @contextlib.contextmanager
+    def scope(self) -> Iterator[None]:
+        """The scope of the training, which restores the newest checkpoint of a run."""
+        with self._way.scope(), contextlib.ExitStack() as scopes:
+            if self._files is not None:
+                scopes.enter_context(self._files.curves)
+                if self._way.together.processes.is_chief:
+                    scopes.enter_context(locked(self._files.run_dir))
+                    self._checkpoints = CheckpointFolder(self._files.run_dir / "checkpoints")
+                    scopes.enter_context(self._checkpoints)
+                self._go_on(self._files)
+            if self.position == Position():
+                self.position = Position(self._begun)
+            yield
+
+    def _go_on(self, files: FitFiles) -> None:
+        """Restores the newest checkpoint, records the training, and says where it goes on."""
+        way, model, processes = self._way, self._model, self._way.together.processes
+        checkpoint = None if self._checkpoints is None else self._checkpoints.latest()
+        if checkpoint is not None:
+            if isinstance(way, OnLayers):
+                way.make_slots(self._data)
+            restore(checkpoint, way.groups())
+            self.position = Position(**checkpoint.state["position"])
+            self._data.first_epoch = checkpoint.state["first_epoch"]
+            restore_unreported(self._actions, checkpoint.state["unreported"])
+        self._take_from_chief()
+        if self.position.epoch_step:
+            states = [one for metric in model.metrics for one in metric.variables]
+            self._metrics = [(one, one.numpy()) for one in states]
+        with processes.chief_first():  # They may share a disk.
+            files.begin(self.position, model, way.devices, processes)
+        tell(model, self.position, files.run_dir, self._epochs, self._quiet)
+
+    def _take_from_chief(self) -> None:
+        """Takes what the chief of several processes has restored, or its callbacks have set."""
+        together, place = self._way.together, [*dataclasses.astuple(self.position)]
+        if together.is_several:
+            take_from_chief(together.processes, self._way.groups())
+            first = -1 if self._data.first_epoch is None else self._data.first_epoch
+            epoch = initial_epoch(self._model) or 0
+            *place, first, epoch = together.chiefs(*place, first, epoch)
+            self._data.first_epoch = None if first < 0 else first
+            set_initial_epoch(self._model, epoch)
+        self.position = Position(*place)
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Takes what the chief's callbacks have set."""
+        self._take_from_chief()
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """Tells data and steps of an epoch, or of what is left of one."""
+        before = self.position
+        first_step = before.epoch_step if before.epoch == epoch else 0
+        self.position = Position(before.step, epoch, first_step)
+        self._data.begin_epoch(epoch, first_step)
+        for variable, value in self._metrics:
+            variable.assign(value)
+        self._metrics = []
+        for name, function in self._way.functions.items():
+            function.first = before.step + 1 if name == TRAIN else 0
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        """Ends an epoch whose batches have ended."""
+        if batch == 0 and TEST in self._way.functions:
+            self._way.functions[TEST].build()  # What it cannot do is told before the training.
+        self._data.begin_step(batch)
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Counts and reports the updates of a call; all processes stop where one does."""
+        before, made, data = self.position, self._way.made, self._data
+        last = before.epoch_step + len(made)
+        if not made:  # Of steps that are not ours the last call may be shorter.
+            last = data.first_step + batch + 1
+            last = min(last, data.num_batches or last)
+        self.position = Position(before.step + last - before.epoch_step, before.epoch, last)
+        self._way.after_call(self.position.step)
+        if self._actions:
+            for number, results in enumerate(made, 1):
+                self._report(before, number, results)
+        if self._stops_in_steps:
+            self.model.stop_training = self._way.together.is_any(bool(self.model.stop_training))
+        self._is_cut = bool(self.model.stop_training)
+
+    def _report(self, before: Position, number: int, results: StepResults) -> None:
+        """Reports the update with this number, from 1, of a call."""
+        function, step = self._way.functions[TRAIN], before.step + number
+        position = Position(step, before.epoch, before.epoch_step + number)
+        report = StepReport(
+            step, before.epoch, False, position, results, function.seconds, function.waits
+        )
+        for action in self._actions:
+            action(report)
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Writes and saves an epoch, whether or not a callback has stopped it."""
+        model, together, before = self.model, self._way.together, self.position
+        if before.epoch_step == 0:
+            raise ValueError(
+                f"No training step can run: the data set has no batch in epoch {epoch}. Is it "
+                "empty, or smaller than one batch with the remainder dropped?"
+            )
+        if self._is_whole():
+            self.position = Position(before.step, epoch + 1)
+        try:
+            self._way.after_epoch()
+            is_finite = True
+        except NonFiniteGradientError:
+            if not model.stop_training:  # Else a callback such as `TerminateOnNaN` saw it.
+                raise
+            is_finite = False
+        if together.is_several:
+            model.stop_training = together.is_any(bool(model.stop_training))
+        if self._files is not None:
+            self._files.add_epoch(before.step, epoch, logs or {}, graph=self._way.graph)
+            if is_finite:
+                self._save()
+
+    def _is_whole(self) -> bool:
+        """Returns whether an epoch had all of its batches."""
+        data, done = self._data, self.position.epoch_step
+        return not self._is_cut or (data.num_batches is not None and done >= data.num_batches)
+
+    def _save(self) -> None:
+        """Saves all variables."""
+        processes, groups = self._way.together.processes, self._way.groups()
+        check_variables(processes, groups)
+        if self._checkpoints is None:
+            return
+        state = {
+            "position": dataclasses.asdict(self.position),
+            "first_epoch": self._data.first_epoch,
+            "unreported": unreported(self._actions),
+        }
+        self._checkpoints.save(self.position.step, groups, state, wait=False)
+
+    def on_train_end(self, logs: Any = None) -> None:
+        """Writes how the training ended; waits for all processes, so that none seems to be lost."""
+        if self._files is not None:
+            epochs = self.position.epoch
+            reason = "a callback stopped the training" if self.model.stop_training else ""
+            self._files.end(self.position, self._epochs, reason or f"{epochs} epochs done")
+        check_variables(self._way.together.processes, self._way.groups())
+
+
+def tell(
+    model: keras.Model,
+    position: Position,
+    run_dir: str | os.PathLike[str],
+    epochs: int,
+    quiet: bool,
+) -> None:
+    """Says where a run goes on that was restored, or that there is nothing left to train."""
+    if position == Position():
+        return
+    if position.epoch >= epochs > 0:
+        warnings.warn(
+            f"{os.fspath(run_dir)} holds all {epochs} epochs: nothing is trained. Give more "
+            "epochs to go on, or another run_dir to train anew.",
+            RuntimeWarning,
+            stacklevel=8,  # The caller of `fit`.
+        )
+    elif not quiet:
+        own = "its own weights"
+        if getattr(model, "optimizer", None) is not None:
+            own += f" and learning rate ({float(model.optimizer.learning_rate):g})"
+        print(f"{os.fspath(run_dir)}: goes on after epoch {position.epoch} with {own}")
