@@ -74,9 +74,13 @@ class Stages:
         """Returns the stage of a layer or a variable; None for what is no part of the model."""
         return self._found.get(id(one))
 
+    def of_each(self, variables: Sequence[keras.Variable]) -> list[int | None]:
+        """Returns the stages of variables, in their order."""
+        return [self.of(variable) for variable in variables]
+
     def indices(self, variables: Sequence[keras.Variable]) -> list[list[int]]:
         """Returns the indices of each stage's variables; the first has those of no layer, too."""
-        stages = [self.of(variable) or 0 for variable in variables]
+        stages = [stage or 0 for stage in self.of_each(variables)]
         return [[index for index, one in enumerate(stages) if one == k] for k in range(self.count)]
 
 

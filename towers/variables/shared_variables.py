@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -59,9 +60,8 @@ class SharedVariables:
         """The variables whose whole values a tower's first device reads, in the order of `all`."""
         return [
             variable
-            for variable in self.all
-            if not (id(variable) in self._unused or self.is_used_by_handle(variable))
-            and not self.stages.of(variable)
+            for variable, stage in zip(self.all, self.stages.of_each(self.all), strict=True)
+            if not (stage or id(variable) in self._unused or self.is_used_by_handle(variable))
         ]
 
     def read(
@@ -79,13 +79,14 @@ class SharedVariables:
             arrived: values that are on this device already, by the variable's id.
         """
         values: dict[int, Any] = dict(arrived or {})
-        for variable, copy in zip(self.all, copies or self.all, strict=True):
+        stages = self.stages.of_each(self.all)
+        for variable, copy, stage in zip(self.all, copies or self.all, stages, strict=True):
             if id(variable) in values:
                 continue
             if not self.is_used_by_handle(variable):
                 # TensorFlow places a read on the variable's device, and loop inputs without a
                 # device anywhere. The identity puts the value on this tower's device.
-                with label(self.stages.of(variable)):
+                with contextlib.nullcontext() if stage is None else label(stage):
                     values[id(variable)] = tf.identity(copy.value)
             elif copy is not variable:
                 values[id(variable)] = copy.value
