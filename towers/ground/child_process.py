@@ -11,6 +11,7 @@ import contextlib
 import importlib
 import json
 import os
+import pickle
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -66,7 +67,8 @@ class ChildProcess:
     def send(self, request: Any) -> None:
         """Sends a request, without waiting for its reply."""
         with self._named_end():
-            self._connection.send(request)
+            # An error of `send` holds a view of a `BytesIO`; Python warns when it collects both.
+            self._connection.send_bytes(pickle.dumps(request))
 
     def receive(self) -> Any:
         """Returns the reply to the oldest request that has none yet.
