@@ -18,7 +18,6 @@ from towers.ground.arguments import check_choice
 from towers.ground.hooks import Hook
 from towers.ground.private_apis import (
     CompileLoss,
-    Function,
     Operation,
     VariableWatcher,
     added_losses,
@@ -38,8 +37,9 @@ from towers.layers.rows import Cut, even_cut, parts_of
 from towers.layers.scope import CallScope
 from towers.layers.sources import CONCATENATE, is_differentiable
 from towers.layers.values import Values, ValuesOnTowers
+from towers.variables.tower_scope import CALL_FUNCTION, is_of_tensorflow
 
-CALL_LAYER, CALL_FUNCTION = Hook(Operation, "__call__"), Hook(Function, "__call__")
+CALL_LAYER = Hook(Operation, "__call__")
 COMPILED_LOSSES = Hook(CompileLoss, "call")
 MEAN_METRIC = Hook(keras.metrics.Mean, "update_state")
 OPTIONAL = Hook(tf.experimental.Optional, "from_value")
@@ -127,8 +127,7 @@ class LayerCalls:
 
     def call_function(self, original: Any, function: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Returns what a `tf.function` returns; a twin of it is called."""
-        module = getattr(function.python_function, "__module__", None) or ""
-        if module.startswith("tensorflow.") or in_stateless_scope():  # Some need a graph.
+        if is_of_tensorflow(function) or in_stateless_scope():
             return original(function, *args, **kwargs)
         if self._is_first_call:
             return function.python_function(*args, **kwargs)
@@ -153,7 +152,8 @@ class LayerCalls:
         if id(function) not in self._twins:
             self._twins[id(function)] = (function, twin_of(function))
         results = original(self._twins[id(function)][1], *args, **kwargs)
-        self.tell()
+        if tf.executing_eagerly():
+            self.tell()
         return results
 
     def tell_why(self, name: str, reason: object) -> None:

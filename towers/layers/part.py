@@ -92,7 +92,7 @@ class Call:
         """Returns what tells calls apart that may need another answer."""
         told = [
             (leaf.dtype.name, leaf.shape.rank, get_keras_mask(leaf) is None)
-            if tf.is_tensor(leaf)
+            if tf.is_tensor(leaf) and not isinstance(leaf, keras.Variable)
             else as_key(leaf)
             for leaf in self.leaves
         ]
