@@ -165,7 +165,7 @@ def measure(
     batches = tf.data.Dataset.from_tensor_slices(pictures).batch(BATCH).repeat().take(steps)
     ways = [way for way in WAYS if way != "mirrored" or not eager]
     runs = {way: runner(way, make, devices, eager=eager) for way in ways}
-    seconds: dict[str, list[float]] = {way: [] for way in WAYS}
+    seconds: dict[str, list[float]] = {way: [] for way in ways}
     for run in runs.values():
         run(batches.take(3))
     for _ in range(5):
