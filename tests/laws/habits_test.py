@@ -136,12 +136,14 @@ def test_a_recurrent_layer_keeps_its_state_between_batches():
 
 
 class Traced(keras.layers.Layer):
-    """Its call is a `tf.function` with a loop, which draws and counts."""
+    """Its call is a `tf.function` with a loop, which draws, counts and sums over all rows."""
 
     def build(self, shape):
         self.kernel = self.add_weight(shape=(shape[-1], 3))
         self.count = self.add_weight(shape=(), initializer="zeros", trainable=False)
         self.dropout = keras.layers.Dropout(0.0, seed=1)
+        self.norm = keras.layers.BatchNormalization(synchronized=True)
+        self.norm.build((None, 3))
 
     @tf.function
     def call(self, inputs, training=False):
@@ -150,7 +152,7 @@ class Traced(keras.layers.Layer):
             hidden = tf.tanh(hidden)
         if training:
             self.count.assign(self.count + 1.0)
-        return self.dropout(hidden, training=training)
+        return self.norm(self.dropout(hidden, training=training), training=training)
 
 
 class OwnStep:
@@ -179,7 +181,7 @@ def test_a_layer_whose_call_is_a_function_keeps_no_values_of_a_tower(size):
     with towers.layers_on(tower_devices(2)):
         found = [layer(tf.constant(X[:rows])) for rows in (20, size)]
     np.testing.assert_allclose(layer(tf.constant(X[:size])), found[1], rtol=1e-12)
-    expected = np.tanh(np.tanh(X @ layer.kernel.numpy()))
+    expected = np.tanh(np.tanh(X @ layer.kernel.numpy())) / np.sqrt(1 + layer.norm.epsilon)
     for one in found:
         np.testing.assert_allclose(one, expected[: len(one)], rtol=1e-12)
 
