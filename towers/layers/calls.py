@@ -31,7 +31,7 @@ from towers.ground.private_apis import (
 )
 from towers.layers.asking import CUT, INSIDE, WHOLE, Answer, ask, needs_trace, not_cut
 from towers.layers.gradient import Towers
-from towers.layers.part import Call, Outcome, attributes_of, settings_of
+from towers.layers.part import Call, Outcome, attributes_of, is_tensor, settings_of
 from towers.layers.reads import tapes_counted
 from towers.layers.rows import Cut, even_cut, parts_of
 from towers.layers.scope import CallScope
@@ -394,16 +394,16 @@ def put_together(outcome: Outcome, joined: Sequence[tf.Tensor]) -> Any:
         joined: its tensors, of all towers.
     """
     tensors = iter(joined)
-    outputs = [next(tensors) if tf.is_tensor(one) else one
+    outputs = [next(tensors) if is_tensor(one) else one
                for one in tf.nest.flatten(outcome.outputs)]  # fmt: skip
-    kept = [one for one in outputs if tf.is_tensor(one)]
+    kept = [one for one in outputs if is_tensor(one)]
     for output, mask in zip(kept, outcome.masks, strict=True):
         if mask is not None:
             set_keras_mask(output, next(tensors))
     for owner, _ in outcome.losses:
         added_losses(owner).append(next(tensors))
     for one in outcome.stored:
-        leaves = [next(tensors) if tf.is_tensor(leaf) else leaf
+        leaves = [next(tensors) if is_tensor(leaf) else leaf
                   for leaf in tf.nest.flatten(one.value)]  # fmt: skip
         vars(one.owner)[one.name] = tf.nest.pack_sequence_as(one.value, leaves)
     return tf.nest.pack_sequence_as(outcome.outputs, outputs)

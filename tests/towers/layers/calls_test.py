@@ -296,6 +296,16 @@ def test_a_loop_without_graphs_ends_as_on_one_device(number):
         near(other, one)
 
 
+def test_a_loop_without_graphs_calls_a_layer_as_one_function():
+    """Op by op it would take several times as long."""
+    model = dense(8, 1)
+    with on_towers(2) as scope:
+        for size in (7, 6, 5):
+            model(tf.constant(X[:size]))
+    ((function, _),) = scope._compiled.values()
+    assert 1 <= function.experimental_get_tracing_count() <= 2
+
+
 def test_masks_of_inputs_and_outputs_go_along():
     words = keras.Sequential([keras.layers.Embedding(9, 4, mask_zero=True), keras.layers.LSTM(3)])
     inner = keras.layers.Embedding(9, 4, mask_zero=True)
