@@ -53,7 +53,7 @@ def test_repeated_rows_that_are_left_to_keras_end_as_on_one_device(num_towers):
     assert max(comparison.difference(expected, found)) <= kind.tolerance
 
 
-@pytest.mark.parametrize("name", map(case, KINDS))
+@pytest.mark.parametrize("name", [case(name) for name in KINDS])
 def test_a_kind_of_program_ends_the_same_when_it_runs_again(name):
     skip_if_missing(name)
     first = comparison.run(KINDS[name], 0)
