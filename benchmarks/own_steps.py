@@ -1,6 +1,6 @@
 """Models with train steps of their own: on towers, under MirroredStrategy, on one device.
 
-    python -m benchmarks.own_steps --steps 20
+    python -m benchmarks.own_steps --steps 20 [--eager]
 
 Each way trains the same model on the same batches; their steps take turns.
 """
@@ -144,21 +144,28 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--towers", type=int, default=2)
     parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--eager", action="store_true", help="loops without graphs")
     options = parser.parse_args(arguments)
     devices = list(towers.select_devices(options.towers).towers)
     pictures = keras.random.normal((4 * BATCH, SIZE, SIZE, 3), seed=0).numpy()
     for name, make in MODELS.items():
-        times = measure(make, devices, pictures, options.steps)
-        print(name, *(f"{way} {1000 * times[way]:.1f} ms" for way in WAYS), sep="  ")
+        times = measure(make, devices, pictures, options.steps, eager=options.eager)
+        print(name, *(f"{way} {1000 * value:.1f} ms" for way, value in times.items()), sep="  ")
 
 
 def measure(
-    make: Callable[[], keras.Model], devices: Sequence[str], pictures: np.ndarray, steps: int
+    make: Callable[[], keras.Model],
+    devices: Sequence[str],
+    pictures: np.ndarray,
+    steps: int,
+    *,
+    eager: bool = False,
 ) -> dict[str, float]:
-    """Returns the median seconds of an epoch's step in each way."""
+    """Returns the median seconds of an epoch's step in each way; replicas need graphs."""
     batches = tf.data.Dataset.from_tensor_slices(pictures).batch(BATCH).repeat().take(steps)
-    runs = {way: runner(way, make, devices) for way in WAYS}
-    seconds: dict[str, list[float]] = {way: [] for way in WAYS}
+    ways = [way for way in WAYS if way != "mirrored" or not eager]
+    runs = {way: runner(way, make, devices, eager=eager) for way in ways}
+    seconds: dict[str, list[float]] = {way: [] for way in ways}
     for run in runs.values():
         run(batches.take(3))
     for _ in range(5):
@@ -170,7 +177,7 @@ def measure(
 
 
 def runner(
-    way: str, make: Callable[[], keras.Model], devices: Sequence[str]
+    way: str, make: Callable[[], keras.Model], devices: Sequence[str], *, eager: bool = False
 ) -> Callable[[tf.data.Dataset], Any]:
     """Returns a function that trains a fresh model in one way for an epoch."""
     scope: Any = contextlib.nullcontext()
@@ -179,7 +186,7 @@ def runner(
         scope = tf.distribute.MirroredStrategy(devices, cross_device_ops=reduction).scope()
     with scope:
         model = make()
-        model.compile(keras.optimizers.Adam(1e-4), jit_compile=False)
+        model.compile(keras.optimizers.Adam(1e-4), jit_compile=False, run_eagerly=eager)
 
     def run(batches: tf.data.Dataset) -> Any:
         if way == "towers":

@@ -95,7 +95,14 @@ class Tuner:
         return model
 
 
-@kind("loop", needs="keras_tuner")
+@kind(
+    "loop",
+    needs="keras_tuner",
+    said=(
+        "(currentThread|getName).. is deprecated:DeprecationWarning",
+        "Skipping variable loading for optimizer:UserWarning",  # Of the best model.
+    ),
+)
 def keras_tuner_search() -> Program:
     return Program(Tuner(), (vectors(5)[:17], labels(3)[:17]))
 

@@ -140,7 +140,7 @@ def weights_decay() -> Program:
     return classifier(dense(5, 8, 3), optimizer)
 
 
-@kind()
+@kind(said=("__array__ implementation:DeprecationWarning",))  # Of Keras's variables.
 def callbacks_of_keras() -> Program:
     watches = [
         keras.callbacks.ReduceLROnPlateau("loss", patience=0, min_delta=10.0),

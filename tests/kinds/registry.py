@@ -46,6 +46,7 @@ class Kind(NamedTuple):
             one; towers sum them first, so that they are compared with one tower.
         tolerance: of the state's largest number, and of the History's or of one.
         needs: the package without which it is skipped.
+        said: what is warned of where it runs, as filters of warnings without their action.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Kind(NamedTuple):
     repeated_rows: bool = False
     tolerance: float = 1e-12
     needs: str | None = None
+    said: tuple[str, ...] = ()
 
     @property
     def missing(self) -> str | None:

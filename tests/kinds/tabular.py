@@ -198,7 +198,12 @@ def several_tasks_with_weights() -> Program:
     return Program(model, batches((vectors(5), (vectors(1), labels(3)), weights)))
 
 
-@kind()
+@kind(
+    said=(
+        "Gradients do not exist for variables ..b/kernel:UserWarning",
+        "The loss does not depend on b/kernel:UserWarning",
+    )
+)
 def labels_of_one_of_two_outputs() -> Program:
     inputs = keras.Input((5,))
     body = layers.Dense(8, "relu")(inputs)
@@ -518,7 +523,11 @@ def keras_rs_deep_and_cross() -> Program:
     return Program(model, batches((vectors(5), vectors(1))), {"epochs": 2})
 
 
-@kind("own step", needs="keras_rs")
+@kind(
+    "own step",
+    needs="keras_rs",
+    said=("`build..` was called on layer 'retrieves':UserWarning",),
+)
 def keras_rs_retrieval() -> Program:
     """Its layers that treat negatives see the whole batch's scores, outside of any network."""
     import keras_rs

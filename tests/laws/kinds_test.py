@@ -10,34 +10,21 @@ from tests.kinds import KINDS, comparison, text
 from tests.kinds.registry import Program, adam
 from tests.paths import ROOT
 
-# What Keras, its libraries and towers say of a few of the programs.
-pytestmark = [
-    pytest.mark.filterwarnings(f"ignore:{said}")
-    for said in (
-        "__array__ implementation:DeprecationWarning",
-        "(currentThread|getName).. is deprecated:DeprecationWarning",
-        "Gradients do not exist for variables ..(pooled_dense|b)/kernel",
-        "`build..` was called on layer 'retrieves'",
-        "The loss does not depend on b/kernel",
-        "Skipping variable loading for optimizer",
-    )
-]
 # The most telling ones; all others are slow, as are one and three towers.
 DEFAULT = (
     "several_inputs_and_outputs", "vae", "wgan_gp", "sim_clr", "distillation_by_compute_loss",
     "forward_forward", "u_net_with_dice", "added_losses", "f1_of_a_user",
     "minibatch_standard_deviation", "prototypes_handed_to_a_layer", "traced_loop",
 )  # fmt: skip
-CASES = [
-    pytest.param(
-        name,
-        num_towers,
-        marks=() if name in DEFAULT and num_towers == 2 else pytest.mark.slow,
-        id=f"{name}-{num_towers}",
+
+
+def case(name, *num_towers):
+    """Returns the parameters of a case, of which a kind's warnings make no failure."""
+    slow = () if name in DEFAULT and num_towers == (2,) else (pytest.mark.slow,)
+    marks = [pytest.mark.filterwarnings(f"ignore:{said}") for said in KINDS[name].said]
+    return pytest.param(
+        name, *num_towers, marks=[*marks, *slow], id="-".join(map(str, (name, *num_towers)))
     )
-    for name in KINDS
-    for num_towers in (1, 2, 3)
-]
 
 
 @functools.cache
@@ -46,7 +33,9 @@ def plain(name: str) -> comparison.Outcome:
     return comparison.run(KINDS[name], int(KINDS[name].repeated_rows))
 
 
-@pytest.mark.parametrize(("name", "num_towers"), CASES)
+@pytest.mark.parametrize(
+    ("name", "num_towers"), [case(name, number) for name in KINDS for number in (1, 2, 3)]
+)
 def test_a_kind_of_program_ends_on_towers_as_on_one_device(name, num_towers):
     skip_if_missing(name)
     found = comparison.run(KINDS[name], num_towers)
@@ -78,8 +67,7 @@ def test_repeated_rows_that_are_left_to_keras_end_as_on_one_device(make, num_tow
     assert max(comparison.difference(expected, found)) <= kind.tolerance
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", [case(name) for name in KINDS])
 def test_a_kind_of_program_ends_the_same_when_it_runs_again(name):
     skip_if_missing(name)
     first = comparison.run(KINDS[name], 0)

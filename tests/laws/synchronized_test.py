@@ -256,7 +256,7 @@ def in_a_branch(replicas, inputs):
         (mean_over_replicas, "expected a sum"),
         (gathered, "towers do not"),
         (rows_summed, r"of shape \(None, 5\)"),
-        (in_a_branch, "within a loop, a branch or a tf.function"),
+        (in_a_branch, "within a loop or a branch"),
     ],
 )
 def test_what_cannot_be_added_is_refused_by_name(ask, message):

@@ -280,6 +280,18 @@ def twin_of(function: Any) -> Any:
     return twin
 
 
+def code_of(function: Any) -> Any:
+    """Returns the Python code of a `tf.function`; within a graph, its branches are ops as there."""
+    import tensorflow as tf
+    from tensorflow.python.autograph.core import ag_ctx
+    from tensorflow.python.autograph.impl import api
+
+    if tf.executing_eagerly() or not function._autograph:
+        return function.python_function
+    enabled = ag_ctx.ControlStatusCtx(status=ag_ctx.Status.ENABLED)
+    return api.tf_convert(function.python_function, enabled, user_requested=True)
+
+
 def is_compiled(function: Any) -> bool:
     """Returns whether XLA compiles a `tf.function`."""
     return bool(function._jit_compile)

@@ -18,7 +18,6 @@ from towers.ground.arguments import check_choice
 from towers.ground.hooks import Hook
 from towers.ground.private_apis import (
     CompileLoss,
-    Function,
     Operation,
     VariableWatcher,
     added_losses,
@@ -32,14 +31,15 @@ from towers.ground.private_apis import (
 )
 from towers.layers.asking import CUT, INSIDE, WHOLE, Answer, ask, needs_trace, not_cut
 from towers.layers.gradient import Towers
-from towers.layers.part import Call, Outcome, attributes_of, settings_of
+from towers.layers.part import Call, Outcome, attributes_of, is_tensor, settings_of
 from towers.layers.reads import tapes_counted
 from towers.layers.rows import Cut, even_cut, parts_of
 from towers.layers.scope import CallScope
 from towers.layers.sources import CONCATENATE, is_differentiable
 from towers.layers.values import Values, ValuesOnTowers
+from towers.variables.tower_scope import CALL_FUNCTION, is_of_tensorflow
 
-CALL_LAYER, CALL_FUNCTION = Hook(Operation, "__call__"), Hook(Function, "__call__")
+CALL_LAYER = Hook(Operation, "__call__")
 COMPILED_LOSSES = Hook(CompileLoss, "call")
 MEAN_METRIC = Hook(keras.metrics.Mean, "update_state")
 OPTIONAL = Hook(tf.experimental.Optional, "from_value")
@@ -127,8 +127,7 @@ class LayerCalls:
 
     def call_function(self, original: Any, function: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Returns what a `tf.function` returns; a twin of it is called."""
-        module = getattr(function.python_function, "__module__", None) or ""
-        if module.startswith("tensorflow.") or in_stateless_scope():  # Some need a graph.
+        if is_of_tensorflow(function) or in_stateless_scope():
             return original(function, *args, **kwargs)
         if self._is_first_call:
             return function.python_function(*args, **kwargs)
@@ -153,7 +152,8 @@ class LayerCalls:
         if id(function) not in self._twins:
             self._twins[id(function)] = (function, twin_of(function))
         results = original(self._twins[id(function)][1], *args, **kwargs)
-        self.tell()
+        if tf.executing_eagerly():
+            self.tell()
         return results
 
     def tell_why(self, name: str, reason: object) -> None:
@@ -394,16 +394,16 @@ def put_together(outcome: Outcome, joined: Sequence[tf.Tensor]) -> Any:
         joined: its tensors, of all towers.
     """
     tensors = iter(joined)
-    outputs = [next(tensors) if tf.is_tensor(one) else one
+    outputs = [next(tensors) if is_tensor(one) else one
                for one in tf.nest.flatten(outcome.outputs)]  # fmt: skip
-    kept = [one for one in outputs if tf.is_tensor(one)]
+    kept = [one for one in outputs if is_tensor(one)]
     for output, mask in zip(kept, outcome.masks, strict=True):
         if mask is not None:
             set_keras_mask(output, next(tensors))
     for owner, _ in outcome.losses:
         added_losses(owner).append(next(tensors))
     for one in outcome.stored:
-        leaves = [next(tensors) if tf.is_tensor(leaf) else leaf
+        leaves = [next(tensors) if is_tensor(leaf) else leaf
                   for leaf in tf.nest.flatten(one.value)]  # fmt: skip
         vars(one.owner)[one.name] = tf.nest.pack_sequence_as(one.value, leaves)
     return tf.nest.pack_sequence_as(outcome.outputs, outputs)

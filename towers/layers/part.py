@@ -21,6 +21,8 @@ from towers.ground.private_apis import (
 from towers.layers.scope import CallScope, captured_by
 from towers.variables.tower_scope import depends_on
 
+TENSORS = (tf.Tensor, tf.SparseTensor, tf.RaggedTensor, tf.IndexedSlices)
+
 
 class Stored(NamedTuple):
     """An attribute of a layer or of an object in it that a call set to tensors, a nest of them."""
@@ -49,11 +51,11 @@ class Outcome(NamedTuple):
 
     def tensors(self) -> list[tf.Tensor]:
         """Returns all tensors in a fixed order, the assigned values excepted."""
-        found = [one for one in tf.nest.flatten(self.outputs) if tf.is_tensor(one)]
+        found = [one for one in tf.nest.flatten(self.outputs) if is_tensor(one)]
         found += [mask for mask in self.masks if mask is not None]
         found += [loss for _, loss in self.losses]
         kept = [leaf for one in self.stored for leaf in tf.nest.flatten(one.value)]
-        return found + list(filter(tf.is_tensor, kept))
+        return found + list(filter(is_tensor, kept))
 
 
 class Surroundings(NamedTuple):
@@ -92,7 +94,7 @@ class Call:
         """Returns what tells calls apart that may need another answer."""
         told = [
             (leaf.dtype.name, leaf.shape.rank, get_keras_mask(leaf) is None)
-            if tf.is_tensor(leaf)
+            if is_tensor(leaf)
             else as_key(leaf)
             for leaf in self.leaves
         ]
@@ -100,7 +102,7 @@ class Call:
 
     def has_rows(self) -> bool:
         """Returns whether all tensors among the arguments are plain ones, and one has rows."""
-        tensors = [leaf for leaf in self.leaves if tf.is_tensor(leaf)]
+        tensors = [leaf for leaf in self.leaves if is_tensor(leaf)]
         plain = all(isinstance(tensor, tf.Tensor) for tensor in tensors)
         return plain and any(tensor.shape.rank for tensor in tensors)
 
@@ -127,13 +129,13 @@ class Call:
 
     def tensors(self) -> list[tf.Tensor]:
         """Returns the tensors among the arguments."""
-        return [leaf for leaf in self.leaves if tf.is_tensor(leaf)]
+        return [leaf for leaf in self.leaves if is_tensor(leaf)]
 
     def others(self, rows: Sequence[int]) -> list[tf.Tensor]:
         """Returns the tensors that each part takes whole: other arguments, and attributes."""
-        found = [leaf for i, leaf in enumerate(self.leaves) if tf.is_tensor(leaf) and i not in rows]
+        found = [leaf for i, leaf in enumerate(self.leaves) if is_tensor(leaf) and i not in rows]
         for _, value in attributes_of(self.layer).values():
-            found += filter(tf.is_tensor, leaves_of(value))
+            found += filter(is_tensor, leaves_of(value))
         return list({id(tensor): tensor for tensor in found}.values())
 
     def looks_around(self, rows: Sequence[int]) -> Surroundings:
@@ -166,7 +168,7 @@ class Call:
     def with_tensors(self, tensors: Sequence[tf.Tensor], masks: dict[int, tf.Tensor]) -> Call:
         """Returns the call with other tensors as arguments, and their Keras masks by index."""
         values = iter(tensors)
-        leaves = [next(values) if tf.is_tensor(leaf) else leaf for leaf in self.leaves]
+        leaves = [next(values) if is_tensor(leaf) else leaf for leaf in self.leaves]
         for index, mask in masks.items():
             set_keras_mask(leaves[index], mask)
         args, kwargs = tf.nest.pack_sequence_as(self._structure, leaves)
@@ -204,7 +206,7 @@ class Call:
         stored = [Stored(after[key][0], key[1], after[key][1]) for key in changed]
         for key in changed:
             restore(after[key][0], key[1], before.get(key))
-        masks_out = [get_keras_mask(one) for one in tf.nest.flatten(outputs) if tf.is_tensor(one)]
+        masks_out = [get_keras_mask(one) for one in tf.nest.flatten(outputs) if is_tensor(one)]
         losses = [(owner_of_loss(self.layer, loss), loss) for loss in scope.losses]
         return Outcome(outputs, masks_out, losses, stored, scope)
 
@@ -238,6 +240,11 @@ def is_of_keras(value: Any) -> bool:
     return known or value is None or type(value).__module__.startswith(named)
 
 
+def is_tensor(value: Any) -> bool:
+    """Returns whether a value is a tensor; a variable, which TensorFlow counts as one, is not."""
+    return isinstance(value, TENSORS)
+
+
 def as_key(leaf: Any) -> Any:
     """Returns an argument that is no tensor as part of a key."""
     return leaf if isinstance(leaf, (bool, int, float, str, type(None))) else type(leaf).__name__
@@ -249,7 +256,7 @@ def attributes_of(layer: Any) -> dict[tuple[int, str], tuple[Any, Any]]:
     for owner in owners_in(layer):
         losses = added_losses(owner) if isinstance(owner, keras.layers.Layer) else None
         for name, value in vars(owner).items():
-            if value is not losses and any(map(tf.is_tensor, leaves_of(value))):
+            if value is not losses and any(map(is_tensor, leaves_of(value))):
                 found[id(owner), name] = (owner, value)
     return found
 

@@ -14,7 +14,12 @@ from towers.step.micro_batches import fold_in, part_of
 from towers.step.sums import add_states, merge_state, share_of_state
 from towers.travel.pairs import add_in_pairs
 from towers.variables.shared_variables import is_seed
-from towers.variables.tower_scope import new_variable_error, no_new_variables
+from towers.variables.tower_scope import (
+    CALL_FUNCTION,
+    call_code,
+    new_variable_error,
+    no_new_variables,
+)
 
 
 class CallScope(keras.StatelessScope):
@@ -32,16 +37,17 @@ class CallScope(keras.StatelessScope):
         super().__init__(collect_losses=True, initialize_variables=False)
         self.name = f"Tower {tower}"
         self.assigned: list[keras.Variable] = []
-        self._tower, self._refusal = tower, contextlib.ExitStack()
+        self._tower, self._within = tower, contextlib.ExitStack()
 
     def __enter__(self) -> CallScope:
-        self._refusal.enter_context(no_new_variables(self.name))
+        self._within.enter_context(no_new_variables(self.name))
+        self._within.enter_context(CALL_FUNCTION.through(call_code))
         super().__enter__()
         return self
 
     def __exit__(self, *args: object, **options: object) -> None:
         super().__exit__(*args, **options)
-        self._refusal.close()
+        self._within.close()
 
     def get_current_value(self, variable: keras.Variable) -> tf.Tensor | None:
         """Returns the variable's value in this call; None if the variable itself is to be read."""

@@ -139,7 +139,7 @@ class Replica(tf.distribute.ReplicaContext):
         if part.graph is not self._graph:
             raise RuntimeError(
                 "A layer sums over all towers, as BatchNormalization(synchronized=True) does, "
-                f"within a loop, a branch or a tf.function. Received '{value.name}'; expected a "
+                f"within a loop or a branch. Received '{value.name}'; expected a "
                 "layer that the tower function calls directly. Leave `synchronized` out, or call "
                 "the layer outside of the loop."
             )

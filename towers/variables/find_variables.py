@@ -40,8 +40,8 @@ def gather_variables(
             layers with `use_cudnn="auto"` use other ops from now on.
 
     Raises:
-        ValueError: a variable is listed twice, used in a nested `tf.function`, or the state of a
-            recurrent layer with `stateful=True`; or XLA cannot compile the function.
+        ValueError: a variable is listed twice, or the state of a recurrent layer with
+            `stateful=True`; or XLA cannot compile the function.
     """
     if compiled and isinstance(variables, keras.Model):
         leave_out_cudnn(variables)
@@ -54,8 +54,6 @@ def gather_variables(
     metrics = filter(uses.consumers, getattr(variables, "metrics_variables", ()))
     found = [*getattr(variables, "variables", variables), *metrics]
     check_distinct(found)
-    for variable in found:
-        check_consumers(variable, uses.consumers(variable))
     tables = [variable for variable in found if uses.consumers(variable) == {"ResourceGather"}]
     captured = [variable for variable in found if CAPTURED in uses.of_variable(variable)]
     if compiled and captured:
@@ -121,17 +119,6 @@ def captured_error(captured: Sequence[keras.Variable], reason: str) -> ValueErro
         f"{paths}. Use towers.steps.recompute(function) to save memory, or pass a "
         "tf.custom_gradient its variables' values as arguments."
     )
-
-
-def check_consumers(variable: keras.Variable, consumers: set[str]) -> None:
-    """Raises ValueError for a variable that a nested `tf.function` uses."""
-    if consumers & {"PartitionedCall", "StatefulPartitionedCall"}:
-        raise ValueError(
-            f"The tower function calls a tf.function that uses the variable '{variable.path}'. "
-            "It would keep the variable of its first trace, instead of the value that each "
-            "tower has read, and give it no gradient. Leave `@tf.function` out there: the "
-            "whole step is one."
-        )
 
 
 class Uses:

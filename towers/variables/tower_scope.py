@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import functools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -11,8 +12,11 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from towers.ground.hooks import Hook
+from towers.ground.private_apis import Function, code_of
 from towers.variables.shared_variables import SharedVariables
 
+CALL_FUNCTION = Hook(Function, "__call__")
 _CURRENT: contextvars.ContextVar[TowerScope | None] = contextvars.ContextVar("scope", default=None)
 
 
@@ -48,14 +52,17 @@ class TowerScope(keras.StatelessScope):
         self._inputs = inputs
         self._tape = tape
         self._num_updates: Counter[int] = Counter()
+        self._functions = contextlib.ExitStack()
 
     def __enter__(self) -> TowerScope:
         self._token = _CURRENT.set(self)
+        self._functions.enter_context(CALL_FUNCTION.through(call_code))
         super().__enter__()
         return self
 
     def __exit__(self, *args: object, **options: object) -> None:
         super().__exit__(*args, **options)
+        self._functions.close()
         _CURRENT.reset(self._token)
 
     def get_current_value(self, variable: keras.Variable) -> Any:
@@ -180,6 +187,18 @@ class ReplayScope(TowerScope):
 def current_scope() -> TowerScope | None:
     """Returns the scope of the tower that is being traced, or None outside of a tower."""
     return _CURRENT.get()
+
+
+def call_code(original: Any, function: Any, /, *args: Any, **kwargs: Any) -> Any:
+    """Returns what the code of a `tf.function` does: a trace would keep the values of one tower."""
+    run = functools.partial(original, function) if is_of_tensorflow(function) else code_of(function)
+    return run(*args, **kwargs)
+
+
+def is_of_tensorflow(function: Any) -> bool:
+    """Returns whether TensorFlow wrote a `tf.function`; some of these need a graph of their own."""
+    module = getattr(function.python_function, "__module__", None) or ""
+    return module.startswith("tensorflow.")
 
 
 def depends_on(value: tf.Tensor, tensors: Iterable[tf.Tensor]) -> bool:

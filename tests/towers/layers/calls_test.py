@@ -296,6 +296,16 @@ def test_a_loop_without_graphs_ends_as_on_one_device(number):
         near(other, one)
 
 
+def test_a_loop_without_graphs_calls_a_layer_as_one_function():
+    """Op by op it would take several times as long."""
+    model = dense(8, 1)
+    with on_towers(2) as scope:
+        for size in (7, 6, 5):
+            model(tf.constant(X[:size]))
+    ((function, _),) = scope._compiled.values()
+    assert 1 <= function.experimental_get_tracing_count() <= 2
+
+
 def test_masks_of_inputs_and_outputs_go_along():
     words = keras.Sequential([keras.layers.Embedding(9, 4, mask_zero=True), keras.layers.LSTM(3)])
     inner = keras.layers.Embedding(9, 4, mask_zero=True)
@@ -424,6 +434,32 @@ def test_what_keras_does_not_synchronize_runs_whole(capsys):
         for _ in range(2):
             near(tf.function(words)(ids, training=True), expected)
     assert "statistics of inputs with a mask" in capsys.readouterr().out
+
+
+DRAWS = {
+    "keras": lambda seed, generator: keras.random.normal((2,)),
+    "seeded": lambda seed, generator: keras.random.normal((2,), seed=seed),
+    "generator": lambda seed, generator: generator.normal((2,)),
+    "stateless": lambda seed, generator: tf.random.stateless_normal((2,), seed.next()),
+}
+
+
+@pytest.mark.parametrize("name", DRAWS)
+def test_what_a_step_draws_is_what_one_device_draws(name):
+    """From the first step on, which runs without a graph, and after the ops of other layers."""
+    model, drawn = dense(2), []
+    for number in (0, 2):
+        keras.utils.set_random_seed(3)
+        seed, generator = keras.random.SeedGenerator(4), tf.random.Generator.from_seed(4)
+
+        @tf.function
+        def step(x, seed=seed, generator=generator):
+            return model(x), DRAWS[name](seed, generator)
+
+        with on_towers(number):
+            drawn.append([step(tf.constant(X))[1].numpy() for _ in range(3)])
+    np.testing.assert_array_equal(*drawn)
+    assert not np.array_equal(*drawn[0][:2])
 
 
 def test_devices_are_checked():
