@@ -227,11 +227,11 @@ def run_worker(arguments: Sequence[str], folder: str, run_dir: str | None, notes
                 kept = Run(run_dir)
                 command.run(options, lambda: kept.report({}))
         except Exception as error:
-            refused = "" if not isinstance(error, WrongInputError) else f"{place}: {error}"
             cause = error.__cause__ and (error.__cause__.__cause__ or error.__cause__)
-            if getattr(cause, "errno", None) == errno.ENOSPC:  # Room may be made.
-                refused = ""
-            if not any(ray.get(notes.tell.remote(refused=refused))):
+            is_full = getattr(cause, "errno", None) == errno.ENOSPC  # Room may be made.
+            is_wrong = isinstance(error, WrongInputError) and not is_full
+            refused = f"{place}: {error}" if is_wrong else ""
+            if not ray.get(notes.tell.remote(refused=refused))[1]:
                 raise
 
 
