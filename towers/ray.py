@@ -84,16 +84,19 @@ class Run(keras.callbacks.Callback):
             self.report(self._logs)
             self._logs = None
 
-    def _copy(self, newest: Path) -> Path:
+    def _copy(self, newest: Path) -> str:
         """Returns a folder with what Ray is to keep: the run with its newest checkpoint."""
 
         def left_out(folder: str, names: list[str]) -> set[str]:
             is_of_checkpoints = folder == os.fspath(newest.parent)
             return {*OWN, *(set(names) - {newest.name, BEST} if is_of_checkpoints else ())}
 
-        copy = self.folder / OWN[0] / newest.name
-        shutil.rmtree(copy, ignore_errors=True)
-        shutil.copytree(self.folder, copy, ignore=left_out, copy_function=os.link)
+        copies = self.folder / OWN[0]
+        copies.mkdir(exist_ok=True)
+        copy = tempfile.mkdtemp(dir=copies)  # A step may be reported again while Ray copies.
+        shutil.copytree(
+            self.folder, copy, ignore=left_out, copy_function=os.link, dirs_exist_ok=True
+        )
         return copy
 
     def _fetch(self) -> None:
