@@ -1,9 +1,11 @@
 """What more processes cost: memory, seconds to join, time and bytes of a step, the chief's share.
 
     python -m benchmarks.many_processes 2 4 8 16
+    python -m benchmarks.many_processes --ray 2 2 2
 
 Each number of processes trains the same model on this machine, in a network of its own, whose
-loopback counts all bytes. Then the measured bytes on paper: the time of a ring over fast networks.
+loopback counts all bytes; with --ray also as workers of Ray's, in turn. Then the measured bytes on
+paper: the time of a ring over fast networks.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import os
 import resource
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -21,6 +24,7 @@ from typing import Any
 from towers.ground.quiet import import_tensorflow_quietly
 from towers.scripts.launching.cluster import free_ports
 from towers.scripts.launching.network import enter_private_network
+from towers.scripts.launching.processes import worker_environment
 
 STEPS, WIDTH, INPUTS, ROWS = 40, 1000, 500, 64
 PARAMETERS = 25.6e6  # Of a ResNet-50.
@@ -33,8 +37,12 @@ def loopback_bytes() -> int:
     return next(int(line.split()[1]) for line in lines if line.strip().startswith("lo:"))
 
 
-def work() -> None:
-    """Trains as one of several processes; the chief prints what all found."""
+def work(config: dict[str, str]) -> None:
+    """Trains as one of several processes; the chief writes what all found.
+
+    Args:
+        config: `found`, the path of the file.
+    """
     import_tensorflow_quietly()
     import keras
     import numpy as np
@@ -72,34 +80,53 @@ def work() -> None:
     }
     every = [json.loads(one) for one in processes.share(json.dumps(own).encode())]
     if processes.is_chief:
-        print(json.dumps(every))
+        Path(config["found"]).write_text(json.dumps(every))
+
+
+def measure_on_ray(count: int) -> list[dict[str, float]]:
+    """Returns what each of so many workers of Ray's found."""
+    import ray
+    from ray.train import RunConfig, ScalingConfig
+    from ray.train.tensorflow import TensorflowTrainer
+
+    one_core = {"TF_NUM_INTRAOP_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    ray.init("local", num_cpus=count, runtime_env={"env_vars": one_core}, logging_level="error")
+    with tempfile.TemporaryDirectory() as folder:
+        found = f"{folder}/found"
+        TensorflowTrainer(
+            work,
+            train_loop_config={"found": found},
+            scaling_config=ScalingConfig(num_workers=count),
+            run_config=RunConfig(storage_path=folder),
+        ).fit()
+        ray.shutdown()
+        every: list[dict[str, float]] = json.loads(Path(found).read_text())
+    return every
 
 
 def measure(count: int) -> list[dict[str, float]]:
     """Returns what each of so many processes found."""
     addresses = [f"127.0.0.1:{port}" for port in free_ports(count)]
-    started = []
-    for index in range(count):
-        place = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
-        environment = {"TF_CONFIG": json.dumps(place), "TF_NUM_INTRAOP_THREADS": "1"}
-        started.append(
-            subprocess.Popen(
-                [sys.executable, "-m", "benchmarks.many_processes", "--worker"],
-                env={**os.environ, **environment}, stdout=subprocess.PIPE, text=True,
-            )
-        )  # fmt: skip
-    outputs = [process.communicate()[0] for process in started]
-    if any(process.returncode for process in started):
-        raise RuntimeError("\n".join(outputs))
-    found: list[dict[str, float]] = json.loads(outputs[0].splitlines()[-1])
-    return found
+    with tempfile.TemporaryDirectory() as folder:
+        found = Path(folder) / "found"
+        command = [sys.executable, "-m", "benchmarks.many_processes", "--worker", str(found)]
+        started = []
+        for index in range(count):
+            environment = worker_environment(addresses, index, count)
+            environment["TF_NUM_INTRAOP_THREADS"] = "1"
+            started.append(subprocess.Popen(command, env=environment))
+        codes = [process.wait() for process in started]
+        if any(codes):
+            raise RuntimeError(f"the processes ended with {codes}")
+        every: list[dict[str, float]] = json.loads(found.read_text())
+    return every
 
 
-def row(count: int, every: list[dict[str, float]]) -> str:
-    """Returns the row of a number of processes."""
-    chief, total = every[0], sum(one["cpu"] for one in every)
+def row(name: str, every: list[dict[str, float]]) -> str:
+    """Returns the row of what each of some processes found."""
+    count, chief, total = len(every), every[0], sum(one["cpu"] for one in every)
     return (
-        f"| {count} | {sum(one['memory'] for one in every) / count:.0f} "
+        f"| {name} | {sum(one['memory'] for one in every) / count:.0f} "
         f"| {max(one['joined'] for one in every):.1f} | {chief['ms']:.1f} | {total / count:.1f} "
         f"| {chief['bytes'] / count / 1e6:.2f} | {chief['bytes'] / count / chief['gradient']:.2f} "
         f"| {chief['cpu'] / total * count:.2f} |"
@@ -121,16 +148,19 @@ def main() -> None:
     """Prints the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("counts", nargs="*", type=int, default=[2, 4, 8, 16], metavar="N")
-    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--ray", action="store_true", help="also as workers of Ray's")
+    parser.add_argument("--worker", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.worker:
-        return work()
+        return work({"found": arguments.worker})
     enter_private_network()
     print("| Processes | MB each | s to join | ms a step | CPU ms each | MB a step each "
           "| of the gradients | chief's CPU |")  # fmt: skip
     print("|---|---|---|---|---|---|---|---|")
     for count in arguments.counts:
-        print(row(count, measure(count)), flush=True)
+        print(row(f"{count}", measure(count)), flush=True)
+        if arguments.ray:
+            print(row(f"{count} on Ray", measure_on_ray(count)), flush=True)
     print("\n| GPUs | MB a step and machine | ms at 100 Gbit/s | ms at 400 Gbit/s |")
     print(f"|---|---|---|---|\n{on_paper()}")
     return None

@@ -2,19 +2,21 @@
 
     python -m benchmarks.ray_faults worker chief --times 10
 
-Each case starts a Ray cluster of several nodes in a network of its own, trains a recipe by `towers
-launch --ray` with checkpoints every five steps, does the harm, and waits for the end. It prints
-the seconds until the first line about it and until the next step, the updates that were made
-again, and how far the end is from that of a run without a fault; then a table of all.
+Each case starts a Ray cluster of several nodes in a network of its own, each node with a disk of
+its own for the working folder, and trains a recipe there by `towers launch --ray`, with checkpoints
+every five steps in a third place. It does the harm and waits for the end, and prints the seconds
+until the first line about it and until the next step, the updates that were made again, and how far
+the end is from that of one process with two towers; then a table of all. It needs Linux, and root
+or user namespaces.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import ctypes
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -29,10 +31,20 @@ import numpy as np
 
 import towers
 from towers.ground.quiet import import_tensorflow_quietly
-from towers.scripts.launching.network import enter_private_network
+from towers.scripts.launching.network import enter_private_network, unshare
 
 STEPS, FAULT_STEP, PATIENCE = 60, 22, 600
 PAUSE_SECONDS = 60
+DISK = "size=64m"  # Of a node's working folder, in memory.
+CLONE_NEWNS, MS_REC, MS_PRIVATE, MNT_DETACH = 0x20000, 0x4000, 0x40000, 2  # unshare(2), mount(2)
+WITHOUT_SECONDS = 120  # For which a lost node may be replaced; ten minutes by default.
+LAUNCH = """
+import sys
+from towers.scripts.launching import on_ray
+from towers.scripts.main import main
+on_ray.NODES_SECONDS = {}
+sys.exit(main())
+"""
 VERBOSE = "--verbose"
 STEP = re.compile(r"pid=(\d+)\b.*? worker (\d+): train \| step (\d+) ")
 # What each process of Ray's imports first: SIGUSR1 raises an exception in its training.
@@ -48,49 +60,76 @@ signal.signal(signal.SIGUSR1, fail)
 NOTICED = re.compile(r"FailurePolicy|has ended|died|Error|killed|removed|marked dead|interrupt")
 
 
+def start_nodes(folder: Path, count: int) -> tuple[Any, dict[str, Any]]:
+    """Starts a Ray cluster; returns it, and its nodes by their addresses.
+
+    Args:
+        folder: for what all nodes see; its part `work` is another disk on each.
+        count: of nodes that can each hold a worker, beside that of the driver.
+    """
+    from ray.cluster_utils import Cluster
+
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_memory_monitor_refresh_ms", "0")  # Others may fill the memory.
+    os.makedirs(os.path.join(tempfile.gettempdir(), "ray"), exist_ok=True)
+    work = folder / "work"
+    work.mkdir()
+    head = {"num_cpus": 0, "node_ip_address": "127.0.0.1", "include_dashboard": False}
+    head |= {"object_store_memory": 10**8, "temp_dir": str(folder / "r")}
+    cluster = Cluster(initialize_head=True, connect=False, head_node_args=head)
+
+    nodes = {}
+    for number in range(count):
+        see_empty_disk(work)  # Of a node, and of what it starts.
+        address = f"127.0.0.{2 + number}"
+        nodes[address] = cluster.add_node(
+            num_cpus=1, node_ip_address=address, object_store_memory=10**8
+        )
+    see_empty_disk(work)
+    return cluster, nodes
+
+
+def see_empty_disk(work: Path) -> None:
+    """Lets this thread, and what it starts from now on, see an empty disk at a folder."""
+    unshare(CLONE_NEWNS)
+    libc = ctypes.CDLL(None, use_errno=True)
+    private = libc.mount(b"none", b"/", b"", MS_REC | MS_PRIVATE, b"")
+    if private or libc.mount(b"tmpfs", os.fsencode(work), b"tmpfs", 0, DISK.encode()):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
 class Training:
     """A cluster, and a training on it.
 
     Args:
         folder: for its files.
-        num_nodes: nodes that can each hold a worker, beside the one of the driver.
+        num_nodes: nodes that can each hold a worker.
         workers: as `--workers` takes it.
-        options: more of `towers launch`.
 
     Attributes:
-        run_dir: of the run.
+        work: the working folder of the command and of each node, another disk on each.
+        kept: the folder of checkpoints.
         lines: (time, text) of what the command printed.
         workers: the id of each worker's process.
     """
 
-    def __init__(self, folder: Path, num_nodes: int, workers: str, *options: str):
-        from ray.cluster_utils import Cluster
-
-        self.folder, self.run_dir = folder, folder / "run"
+    def __init__(self, folder: Path, num_nodes: int, workers: str):
+        self.work, self.kept = folder / "work", folder / "kept"
         (folder / "sitecustomize.py").write_text(RAISING)
         os.environ["PYTHONPATH"] = os.pathsep.join([str(folder), *filter(None, sys.path)])
         self.lines: list[tuple[float, str]] = []
         self.workers: dict[int, int] = {}
-        head = {"num_cpus": 0, "node_ip_address": "127.0.0.1", "include_dashboard": False}
-        head |= {"object_store_memory": 10**8, "temp_dir": str(folder / "r")}
-        self.cluster = Cluster(initialize_head=True, connect=False, head_node_args=head)
-        self.nodes = {
-            address: self.cluster.add_node(
-                num_cpus=1, node_ip_address=address, object_store_memory=10**8
-            )
-            for address in (f"127.0.0.{2 + number}" for number in range(num_nodes))
-        }
-        launch = ["launch", "--ray", self.cluster.address, "--workers", workers, *options]
-        train = ["train", "shapes", "--run-dir", str(self.run_dir), "--steps", str(STEPS)]
-        train += ["--deterministic", "--towers", "1", "--report-every", "1"]
-        train += ["--checkpoint-every", "5", "--evaluate-every", "1000"]
-        self.command = [sys.executable, "-m", "towers.scripts.main", *launch, "--", *train]
+        self.cluster, self.nodes = start_nodes(folder, num_nodes)
+        launch = ["launch", "--ray", self.cluster.address, "--workers", workers]
+        launch += ["--storage", str(self.kept), "--", *train(self.work / "run", 1)]
+        self.command = [sys.executable, "-c", LAUNCH.format(WITHOUT_SECONDS), *launch]
         self.driver = self.start()
 
     def start(self) -> subprocess.Popen[str]:
         """Starts the command, whose lines are collected."""
         driver = subprocess.Popen(
-            self.command, cwd=self.folder, text=True, start_new_session=True,
+            self.command, cwd=self.work, text=True, start_new_session=True,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
 
@@ -119,14 +158,16 @@ class Training:
                 raise RuntimeError("\n".join(line for _, line in self.lines[-40:]))
             time.sleep(0.05)
 
+    def node_of(self, worker: int) -> int:
+        """Returns the id of the process that started a worker."""
+        status = Path(f"/proc/{self.workers[worker]}/status").read_text()
+        return int(re.findall(r"PPid:\s*(\d+)", status)[0])
+
     def remove_node(self, worker: int) -> None:
         """Kills the node of a worker; its disk is lost with it."""
-        process = Path("/proc") / str(self.workers[worker])
-        (parent,) = re.findall(r"PPid:\s*(\d+)", (process / "status").read_text())
-        raylet = (Path("/proc") / parent / "cmdline").read_text()
+        raylet = Path(f"/proc/{self.node_of(worker)}/cmdline").read_text()
         (address,) = re.findall(r"node_ip_address=([\d.]+)", raylet)
         self.cluster.remove_node(self.nodes[address], allow_graceful=False)
-        shutil.rmtree(self.run_dir, ignore_errors=True)
 
     def close(self) -> None:
         """Ends the command and the cluster."""
@@ -134,6 +175,8 @@ class Training:
             os.killpg(self.driver.pid, signal.SIGKILL)
         self.driver.wait()
         self.cluster.shutdown()
+        while not ctypes.CDLL(None).umount2(os.fsencode(self.work), MNT_DETACH):
+            pass  # One for each node.
 
 
 def kill(worker: int, number: int = signal.SIGKILL) -> Callable[[Training], None]:
@@ -149,8 +192,9 @@ def pause(training: Training) -> None:
 
 
 def fill_disk(training: Training) -> None:
-    """Fills the disk of the run, and frees it once Ray has started the workers again."""
-    filler = training.run_dir / "checkpoints" / "filler"
+    """Fills the chief's disk, and frees it once a worker has told of it."""
+    root = Path(f"/proc/{training.node_of(0)}/root")  # As that node sees it.
+    filler = root / training.work.relative_to("/") / "filler"
     with open(filler, "wb", buffering=0) as file:
         for size in (2**20, 1):  # What is left of a page too.
             with contextlib.suppress(OSError):
@@ -212,14 +256,33 @@ CASES = {
 }
 
 
+def train(run_dir: Path, towers: int) -> list[str]:
+    """Returns the arguments of a training with so many towers in each process."""
+    options = ["--run-dir", str(run_dir), "--steps", str(STEPS), "--towers", str(towers)]
+    options += ["--deterministic", "--report-every", "1"]
+    return ["train", "shapes", *options, "--checkpoint-every", "5", "--evaluate-every", "1000"]
+
+
+def arrays_of(folder: Path) -> list[np.ndarray]:
+    """Returns the arrays of the newest checkpoint below a folder, which is that of the end."""
+    newest = max(folder.rglob("step-*.ckpt.npz"), key=lambda path: path.name)
+    checkpoint = towers.checkpoints.CheckpointFolder(newest.parent).latest()
+    if checkpoint is None or checkpoint.step != STEPS:
+        raise RuntimeError(f"the run ended at {checkpoint and checkpoint.step}")
+    return [saved.array for group in checkpoint.groups.values() for saved in group]
+
+
+def try_alone(folder: Path) -> list[np.ndarray]:
+    """Returns the arrays at the end of one process with two towers."""
+    command = [sys.executable, "-m", "towers.scripts.main", *train(folder / "run", 2)]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return arrays_of(folder)
+
+
 def try_case(name: str, folder: Path) -> dict[str, Any]:
     """Returns what a fault cost; raises RuntimeError if the training does not end as it should."""
     fault, num_nodes, workers, ends_well, _ = CASES[name]
-    if name == "disk":
-        (folder / "run").mkdir()
-        mount = ["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(folder / "run")]
-        subprocess.run(mount, check=True)
-    training = Training(folder, num_nodes, workers, "--storage", str(folder / "kept"))
+    training = Training(folder, num_nodes, workers)
     try:
         training.wait_for_step(FAULT_STEP)
         began = time.monotonic()
@@ -227,36 +290,28 @@ def try_case(name: str, folder: Path) -> dict[str, Any]:
         code = training.driver.wait(PATIENCE)
         if (code == 0) != ends_well:
             raise RuntimeError("\n".join(line for _, line in training.lines[-60:]))
-        lines = [(at, line) for at, line in training.lines if at >= began]
-        before = max(step for at, step in training.steps() if at < began)
-        after = [(at, step) for at, step in training.steps() if at > began + 0.5]
-        again = next(
-            ((at, step) for at, step in after if step <= before), after[0] if after else None
-        )
-        found: dict[str, Any] = {
-            "noticed": next(
-                (round(at - began, 1) for at, line in lines if NOTICED.search(line)), None
-            ),
-            "next step": again and round(again[0] - began, 1),
-            "updates again": again and max(0, before + 1 - again[1]),
-            "ended": round(time.monotonic() - began, 1),
-            "code": code,
-            "last line": training.lines[-1][1],
-        }
+        found = describe(training, began)
         if ends_well:
-            checkpoint = towers.checkpoints.CheckpointFolder(
-                training.run_dir / "checkpoints"
-            ).latest()
-            if checkpoint is None or checkpoint.step != STEPS:
-                raise RuntimeError(f"the run ended at {checkpoint and checkpoint.step}")
-            found["arrays"] = [
-                saved.array for group in checkpoint.groups.values() for saved in group
-            ]
+            found["arrays"] = arrays_of(training.kept)
         return found
     finally:
         training.close()
-        if name == "disk":
-            subprocess.run(["umount", str(training.run_dir)], check=False)
+
+
+def describe(training: Training, began: float) -> dict[str, Any]:
+    """Returns what a fault cost that began at a time."""
+    lines = [(at, line) for at, line in training.lines if at >= began]
+    before = max(step for at, step in training.steps() if at < began)
+    after = [(at, step) for at, step in training.steps() if at > began + 0.5]
+    again = next(((at, step) for at, step in after if step <= before), after[0] if after else None)
+    return {
+        "noticed": next((round(at - began, 1) for at, line in lines if NOTICED.search(line)), None),
+        "next step": again and round(again[0] - began, 1),
+        "updates again": again and max(0, before + 1 - again[1]),
+        "ended": round(time.monotonic() - began, 1),
+        "code": training.driver.returncode,
+        "last line": next(line for _, line in reversed(training.lines) if "Cleaner" not in line),
+    }
 
 
 def main() -> int:
@@ -268,13 +323,12 @@ def main() -> int:
     arguments = parser.parse_args()
     enter_private_network()
     import_tensorflow_quietly()
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.makedirs(os.path.join(tempfile.gettempdir(), "ray"), exist_ok=True)
-    names = list(dict.fromkeys(["none", *arguments.cases]))
-    found: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
-    expected, code = None, 0
-    for number in range(arguments.times):
-        for name in names if number == 0 else arguments.cases:
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in arguments.cases}
+    code = 0
+    with tempfile.TemporaryDirectory() as alone:
+        expected = try_alone(Path(alone))
+    for _ in range(arguments.times):
+        for name in arguments.cases:
             try:
                 with tempfile.TemporaryDirectory(prefix="r") as folder:
                     one = try_case(name, Path(folder))
@@ -283,7 +337,6 @@ def main() -> int:
                 code = 1
                 continue
             arrays = one.pop("arrays", None)
-            expected = expected or arrays
             if arrays:
                 one["off"] = max(map(difference, arrays, expected))
                 code |= one["off"] > CASES[name].tolerance

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from tests.paths import ROOT
-from towers.scripts.launching.cluster import listed_processes
+from towers.scripts.launching.cluster import choose_cluster
 from towers.scripts.launching.processes import train_arguments
 from towers.scripts.main import read_command
 
@@ -43,7 +43,7 @@ def test_each_pod_of_an_indexed_job_is_an_address_of_its_service(index):
     words = [*container["command"], *container["args"]]
     words[words.index("$(JOB_COMPLETION_INDEX)")] = str(index)
     options = options_of(words)
-    addresses, here = listed_processes(options, options.cluster)
+    addresses, here = choose_cluster(options, environment={})
     hosts = [f"{name}-{pod}.{service['metadata']['name']}" for pod in range(spec["completions"])]
     assert [one.rpartition(":")[0] for one in addresses] == hosts and list(here) == [index]
     assert spec["completions"] == spec["parallelism"] and pod["subdomain"] in hosts[0]

@@ -17,6 +17,7 @@ from typing import Any
 import keras
 
 from towers.ground.extras import import_extra
+from towers.saving.checkpoint_folder import CheckpointFolder
 
 ray_train = import_extra("ray.train", "ray", "towers.ray trains on Ray")
 collective = import_extra("ray.train.collective", "ray", "towers.ray trains on Ray")
@@ -47,28 +48,23 @@ class Run(keras.callbacks.Callback):
         self._is_chief = ray_train.get_context().get_world_rank() == 0
         self._logs: dict[str, float] | None = None  # Of an epoch that was not reported yet.
         if self._is_chief:
+            shutil.rmtree(self.folder / OWN[0], ignore_errors=True)
             self._fetch()
         collective.barrier()  # The others may look into the same folder.
 
     def report(self, metrics: Mapping[str, Any]) -> None:
         """Reports metrics, and the chief's newest checkpoint; every worker must call it as often.
 
-        A loop of your own calls it after each `Trainer.train(epochs=...)`.
+        Ray copies the checkpoint beside the training. A loop of your own calls it after each
+        `Trainer.train(epochs=...)`.
         """
+        CheckpointFolder(self.folder / "checkpoints").wait()
         newest = newest_checkpoint(self.folder) if self._is_chief else None
-        if newest is None:
-            return ray_train.report(dict(metrics))
-
-        def left_out(folder: str, names: list[str]) -> set[str]:
-            is_of_checkpoints = folder == os.fspath(newest.parent)
-            return {*OWN, *(set(names) - {newest.name, BEST} if is_of_checkpoints else ())}
-
-        copy = self.folder / OWN[0]
-        shutil.rmtree(copy, ignore_errors=True)
-        shutil.copytree(self.folder, copy, ignore=left_out, copy_function=os.link)
-        checkpoint = ray_train.Checkpoint.from_directory(copy)
-        ray_train.report(dict(metrics), checkpoint=checkpoint)
-        return shutil.rmtree(copy)
+        ray_train.report(
+            dict(metrics),
+            checkpoint=newest and ray_train.Checkpoint.from_directory(self._copy(newest)),
+            checkpoint_upload_mode=ray_train.CheckpointUploadMode.ASYNC,  # Removes the copy.
+        )
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Reports the epoch before, whose checkpoint is saved by now."""
@@ -87,6 +83,21 @@ class Run(keras.callbacks.Callback):
         if self._logs is not None:
             self.report(self._logs)
             self._logs = None
+
+    def _copy(self, newest: Path) -> str:
+        """Returns a folder with what Ray is to keep: the run with its newest checkpoint."""
+
+        def left_out(folder: str, names: list[str]) -> set[str]:
+            is_of_checkpoints = folder == os.fspath(newest.parent)
+            return {*OWN, *(set(names) - {newest.name, BEST} if is_of_checkpoints else ())}
+
+        copies = self.folder / OWN[0]
+        copies.mkdir(exist_ok=True)
+        copy = tempfile.mkdtemp(dir=copies)  # A step may be reported again while Ray copies.
+        shutil.copytree(
+            self.folder, copy, ignore=left_out, copy_function=os.link, dirs_exist_ok=True
+        )
+        return copy
 
     def _fetch(self) -> None:
         """Copies Ray's checkpoint into the folder, unless that holds a newer one."""

@@ -10,9 +10,11 @@ scheduler starts the processes (srun, Kubernetes), write `towers train` instead.
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Sequence
+
 import towers
 from towers.scripts.launching.cluster import (
-    Cluster,
     check_together,
     choose_cluster,
     gpu_shares,
@@ -23,12 +25,12 @@ from towers.scripts.launching.on_ray import launch_on_ray
 from towers.scripts.launching.options import LaunchOptions
 from towers.scripts.launching.processes import (
     WorkerProcess,
-    make_log_dir,
+    log_of,
     train_arguments,
     worker_command,
     worker_environment,
 )
-from towers.scripts.launching.watching import forward_signals, watch
+from towers.scripts.launching.watching import end, forward_signals, send, watch
 from towers.scripts.shown import show
 from towers.scripts.wrong_input import wrong_input
 
@@ -44,33 +46,34 @@ def run(options: LaunchOptions) -> int:
     if options.ray is not None:
         return launch_on_ray(options, arguments)
     with wrong_input():
-        command = worker_command(arguments)
-        log_dir = make_log_dir(options.log_dir)
         gpus = options.gpus or (None if options.cluster else gpus_here(arguments))
-        cluster = choose_cluster(options, gpus)
-        addresses, indices = cluster
-        shares = gpu_shares(gpus, len(indices))
-    say_what_is_open(cluster)
-    show(f"starting {len(indices)} of {len(addresses)} processes, logs in {log_dir}", flush=True)
+        addresses, here = choose_cluster(options, gpus)
+        shares = gpu_shares(gpus, len(here))
+        logs = [log_of(options.log_dir, index) for index in here]
+    say_what_is_open(options.cluster is None, [addresses[index] for index in here])
+    count = f"{len(here)} of {len(addresses)} processes"
+    show(f"starting {count}, logs in {options.log_dir}", flush=True)
     workers: list[WorkerProcess] = []
-    with forward_signals(workers) as forwarded:
-        for index, share in zip(indices, shares, strict=True):
-            if forwarded:
-                return 128 + forwarded[0]
-            environment = worker_environment(addresses, index, len(indices))
-            with wrong_input():  # Such as a log that cannot be written.
-                workers.append(WorkerProcess(index, command + share, environment, log_dir))
-        return watch(workers, forwarded)
+    with forward_signals(functools.partial(send, workers)) as forwarded:
+        try:
+            for index, share, log in zip(here, shares, logs, strict=True):
+                if forwarded:
+                    return 128 + forwarded[0]
+                command = worker_command([*arguments, *share])
+                environment = worker_environment(addresses, index, len(here))
+                workers.append(WorkerProcess(index, command, environment, log))
+            return watch(workers, forwarded)
+        finally:
+            end(workers)
 
 
-def say_what_is_open(cluster: Cluster) -> None:
+def say_what_is_open(are_all_here: bool, addresses: Sequence[str]) -> None:
     """Goes into a network without others if all processes are here; says what others reach."""
     why = ""
-    if cluster.are_all_here:
+    if are_all_here:
         try:
             enter_private_network()
             return show(PRIVATE, flush=True)
         except OSError as error:
             why = f" (this system gives no network of its own: {error.strerror or error})"
-    line = towers.processes.exposure([cluster.addresses[index] for index in cluster.here], why)
-    return show(line, flush=True, colour="yellow")
+    return show(towers.processes.exposure(addresses, why), flush=True, colour="yellow")

@@ -7,30 +7,12 @@ import os
 import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import towers
 from towers.scripts.launching.options import LaunchOptions
 
 DEFAULT_PROCESSES = 2
 DEVICES = Path("/dev")
-
-
-class Cluster(NamedTuple):
-    """The processes of one training.
-
-    Attributes:
-        addresses: host:port of each.
-        here: the numbers of those to start here.
-    """
-
-    addresses: Sequence[str]
-    here: Sequence[int]
-
-    @property
-    def are_all_here(self) -> bool:
-        """Whether no other command starts some."""
-        return len(self.here) == len(self.addresses)
 
 
 def check_together(options: LaunchOptions) -> None:
@@ -56,12 +38,16 @@ def choose_cluster(
     options: LaunchOptions,
     gpus: Sequence[int] | None = None,
     environment: Mapping[str, str] = os.environ,
-) -> Cluster:
-    """Returns the processes that the options ask for, one for each of the GPUs by default.
+) -> tuple[Sequence[str], Sequence[int]]:
+    """Returns host:port of each process of the training, and the numbers of those to start here.
+
+    Args:
+        options: of the launch.
+        gpus: for each of which there is a process by default.
+        environment: where a scheduler may have given this process a place.
 
     Raises:
-        ValueError: the options do not say which processes, contradict each other, or a scheduler
-            starts the processes.
+        ValueError: the options contradict each other, or a scheduler starts the processes.
     """
     place = towers.processes.find_place(environment)
     if place is not None:
@@ -69,31 +55,23 @@ def choose_cluster(
             f"This process is number {place.index} of {len(place.addresses)} already, as TF_CONFIG "
             "or Slurm says: write towers train instead of towers launch -- train."
         )
-    if options.cluster is not None:
-        return listed_processes(options, options.cluster)
-    if options.index is not None:
-        raise ValueError("--index says which process of --cluster this is; give both.")
-    count = options.processes or len(gpus or ()) or DEFAULT_PROCESSES
-    return Cluster([f"127.0.0.1:{port}" for port in free_ports(count)], range(count))
-
-
-def listed_processes(options: LaunchOptions, addresses: Sequence[str]) -> Cluster:
-    """Returns the processes that --cluster lists, and the one of --index."""
-    given = f"Received --cluster {','.join(addresses)} --index {options.index}."
-    if options.processes is not None:
-        raise ValueError(
-            f"--cluster has one process for each address: leave out --processes. {given}"
-        )
+    addresses, index = options.cluster, options.index
+    if addresses is None:
+        if index is not None:
+            raise ValueError("--index says which process of --cluster this is; give both.")
+        count = options.processes or len(gpus or ()) or DEFAULT_PROCESSES
+        return [f"127.0.0.1:{port}" for port in free_ports(count)], range(count)
+    given = f"Received --cluster {','.join(addresses)} --index {index}."
     if not all(map(is_address, addresses)) or len(set(addresses)) < max(1, len(addresses)):
         raise ValueError(
             f"--cluster takes host:port,host:port, all different, ports from 1 to 65535. {given}"
         )
-    if options.index is None or not 0 <= options.index < len(addresses):
+    if index is None or not 0 <= index < len(addresses) or options.processes is not None:
         raise ValueError(
-            "--index must say which address of --cluster this machine is, from 0 to "
-            f"{len(addresses) - 1}. {given}"
+            "--cluster has one process for each address: leave out --processes, and say by --index "
+            f"which of them this machine is, from 0 to {len(addresses) - 1}. {given}"
         )
-    return Cluster(addresses, [options.index])
+    return addresses, [index]
 
 
 def is_address(text: str) -> bool:

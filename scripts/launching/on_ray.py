@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import towers
-from towers.ground.cores import num_cores
 from towers.ground.extras import import_extra
 from towers.ground.quiet import import_tensorflow_quietly
 from towers.scripts.launching.cluster import DEFAULT_PROCESSES
 from towers.scripts.launching.options import LaunchOptions
+from towers.scripts.launching.processes import core_share
 from towers.scripts.launching.watching import POLL_SECONDS, forward_signals
 from towers.scripts.main import FAILED, read_command
 from towers.scripts.shown import show
@@ -59,7 +59,10 @@ def launch_on_ray(options: LaunchOptions, arguments: Sequence[str]) -> int:
     settings = {**SETTINGS, WITH_FEWER: FEWER_SECONDS[len(set(options.workers or ())) > 1]}
     os.environ.update({**settings, **os.environ})
     with wrong_input():
-        ray = import_extra("ray", "ray", "--ray trains on Ray")
+        import_extra("ray.train", "ray", "--ray trains on Ray")
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
     if [name for _, name in socket.if_nameindex()] != ["lo"]:
         show(OPEN.format(options.ray), flush=True, colour="yellow")
     import_tensorflow_quietly()
@@ -68,31 +71,59 @@ def launch_on_ray(options: LaunchOptions, arguments: Sequence[str]) -> int:
     except (ConnectionError, ValueError) as error:
         raise WrongInputError(f"--ray {options.ray}: no Ray cluster answers ({error}).") from error
     try:
-        strategies = import_extra("ray.util.scheduling_strategies", "ray", "--ray trains on Ray")
-        here = strategies.NodeAffinitySchedulingStrategy(
-            ray.get_runtime_context().get_node_id(), soft=False
-        )
+        node = ray.get_runtime_context().get_node_id()
+        here = NodeAffinitySchedulingStrategy(node, soft=False)
         notes = ray.remote(num_cpus=0, scheduling_strategy=here)(Notes).remote()
-        group = Group(make_trainer(options, arguments, notes), notes)
-        with forward_signals([group]) as forwarded:
-            group.wait()
+        failure, forwarded = fit(make_trainer(options, arguments, notes), notes)
         if forwarded:
             return 128 + forwarded[0]
-        if group.error is None:
+        with contextlib.suppress(ray.exceptions.RayError):  # The actor may be lost too.
+            refused = ray.get(notes.tell.remote())[1]
+            if refused:
+                return fail(refused, WRONG_INPUT)
+        if failure is None:
             return 0
-        refused = ray.get(notes.read.remote())[1]
-        if refused:
-            return fail(refused, WRONG_INPUT)
-        *_, last = filter(str.strip, str(group.error).splitlines() or ["Ray gives no reason"])
+        *_, last = filter(str.strip, str(failure).splitlines() or ["Ray gives no reason"])
         return fail(f"{last}. The same command continues from the last checkpoint.", FAILED)
     finally:
         ray.shutdown()
 
 
+def fit(trainer: Any, notes: Any) -> tuple[Exception | None, Sequence[int]]:
+    """Trains; returns why that failed, or None, and the numbers of the signals that came.
+
+    Args:
+        trainer: Ray's.
+        notes: the actor.
+    """
+    outcomes: list[Exception | None] = []
+
+    def train() -> None:
+        try:
+            trainer.fit()
+            outcomes.append(None)
+        except Exception as error:
+            outcomes.append(error)
+
+    def send(number: int) -> None:
+        if number == signal.SIGKILL:
+            outcomes.append(None)  # Ray kills the workers with their driver.
+        else:
+            notes.tell.remote(stop=number)
+
+    # In another thread, since in this one Ray takes Ctrl-C for itself, and ends without saving.
+    threading.Thread(target=train, daemon=True).start()
+    with forward_signals(send) as forwarded:
+        while not outcomes:
+            time.sleep(POLL_SECONDS)
+    return outcomes[0], forwarded
+
+
 def make_trainer(options: LaunchOptions, arguments: Sequence[str], notes: Any) -> Any:
     """Returns Ray's trainer whose workers train a recipe."""
-    train = import_extra("ray.train", "ray", "--ray trains on Ray")
-    tensorflow = import_extra("ray.train.tensorflow", "ray", "--ray trains on Ray")
+    from ray import train
+    from ray.train.tensorflow import TensorflowTrainer
+
     _, own = read_command(arguments)
     run_dir = Path(own.run_dir or f"runs/{own.recipe}").absolute()
     workers = options.workers or (DEFAULT_PROCESSES,)
@@ -113,7 +144,7 @@ def make_trainer(options: LaunchOptions, arguments: Sequence[str], notes: Any) -
             ) from error
         run_worker(**config)
 
-    return tensorflow.TensorflowTrainer(
+    return TensorflowTrainer(
         loop,
         train_loop_config={
             "arguments": list(arguments),
@@ -144,67 +175,15 @@ class Notes:
     def __init__(self) -> None:
         self._stop, self._refused = 0, ""
 
-    def stop(self, number: int) -> None:
-        """Asks the workers to save and end.
+    def tell(self, stop: int = 0, refused: str = "") -> tuple[int, str]:
+        """Returns what was told so far, and notes more.
 
         Args:
-            number: of the signal as which it counts.
+            stop: the number of the signal as which it counts that the workers save and end.
+            refused: what is wrong with the input, so that no restart tries it again.
         """
-        self._stop = number
-
-    def refuse(self, message: str) -> None:
-        """Notes what is wrong with the input, so that no restart tries it again."""
-        self._refused = message
-
-    def read(self) -> tuple[int, str]:
-        """Returns the number that `stop` got, or 0, and what `refuse` got, or an empty text."""
+        self._stop, self._refused = stop or self._stop, self._refused or refused
         return self._stop, self._refused
-
-
-class Group:
-    """The workers of Ray's trainer, as `forward_signals` knows a worker.
-
-    Args:
-        trainer: Ray's; it starts at once.
-        notes: the actor.
-
-    Attributes:
-        code: the exit code, or None while they train.
-        error: why the training failed, or None.
-    """
-
-    def __init__(self, trainer: Any, notes: Any):
-        self.code: int | None = None
-        self.error: Exception | None = None
-        self.process, self.index = self, 0
-        self._trainer, self._notes = trainer, notes
-        # In another thread, since in this one Ray takes Ctrl-C for itself, and ends without saving.
-        threading.Thread(target=self._fit, daemon=True).start()
-
-    def _fit(self) -> None:
-        try:
-            self._trainer.fit()
-            self.code = 0
-        except Exception as error:
-            self.error, self.code = error, FAILED
-
-    def send_signal(self, number: int) -> None:
-        """Asks the workers to save and end; SIGKILL ends the wait for them."""
-        if number == signal.SIGKILL:
-            self.kill()
-        else:
-            self._notes.stop.remote(number)
-
-    def kill(self) -> None:
-        """Ends the wait: Ray kills the workers with their driver."""
-        self.code = -signal.SIGKILL
-
-    terminate = kill
-
-    def wait(self, timeout: float = 0) -> None:
-        """Returns once the workers have ended; then a timeout would be of no use."""
-        while self.code is None:
-            time.sleep(POLL_SECONDS)
 
 
 def run_worker(arguments: Sequence[str], folder: str, run_dir: str | None, notes: Any) -> None:
@@ -218,15 +197,11 @@ def run_worker(arguments: Sequence[str], folder: str, run_dir: str | None, notes
 
     Raises:
         RuntimeError: the folder is not there.
-        WrongInputError: the input is wrong, now or before a restart.
     """
     import ray
     from ray import train
 
-    stop, refused = ray.get(notes.read.remote())
-    if refused:
-        raise WrongInputError(refused)
-    if stop:
+    if any(ray.get(notes.tell.remote())):
         return
     context = train.get_context()
     who = f"worker {context.get_world_rank()}"
@@ -237,9 +212,7 @@ def run_worker(arguments: Sequence[str], folder: str, run_dir: str | None, notes
             "and the data in it."
         )
     os.chdir(folder)
-    threads = str(max(1, num_cores() // context.get_local_world_size()))
-    for name in ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"):
-        os.environ.setdefault(name, threads)
+    os.environ.update({**core_share(context.get_local_world_size()), **os.environ})
     import_tensorflow_quietly()
     for name in ("tensorflow", "ray.train"):  # Else each collective and each report has a line.
         logging.getLogger(name).setLevel(logging.WARNING)
@@ -253,11 +226,13 @@ def run_worker(arguments: Sequence[str], folder: str, run_dir: str | None, notes
 
                 kept = Run(run_dir)
                 command.run(options, lambda: kept.report({}))
-        except WrongInputError as error:
+        except Exception as error:
             cause = error.__cause__ and (error.__cause__.__cause__ or error.__cause__)
-            if getattr(cause, "errno", None) != errno.ENOSPC:  # Room may be made.
-                ray.get(notes.refuse.remote(f"{place}: {error}"))
-            raise
+            is_full = getattr(cause, "errno", None) == errno.ENOSPC  # Room may be made.
+            is_wrong = isinstance(error, WrongInputError) and not is_full
+            refused = f"{place}: {error}" if is_wrong else ""
+            if not ray.get(notes.tell.remote(refused=refused))[1]:
+                raise
 
 
 class Prefixed:
@@ -291,7 +266,7 @@ def asked_by(notes: Any) -> Iterator[None]:
 
     def look() -> None:
         while not ended.wait(1.0):
-            number, _ = ray.get(notes.read.remote())
+            number, _ = ray.get(notes.tell.remote())
             if number:
                 towers.actions.request_stop(number)
 

@@ -1,4 +1,7 @@
-"""The processes that `towers launch` starts: their command, their environment and their logs."""
+"""The processes that `towers launch` starts: their command, environment and logs.
+
+They do not outlive their launcher.
+"""
 
 from __future__ import annotations
 
@@ -7,31 +10,37 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import BinaryIO
 
 from towers.ground.cores import num_cores
-from towers.scripts.main import read_command
+from towers.scripts.main import main, read_command
 
 LAST_LINES = 5
 WAITING = "waiting for "  # The beginning of a line about processes that are missing.
 # The paths of this program, since `-m` would look for it in the working folder first.
 WORKER_PROGRAM = (
     "import sys; sys.path[:] = {!r}; "
-    "from towers.scripts.launching.worker import run; sys.exit(run({}))"
+    "from towers.scripts.launching.processes import run_worker; sys.exit(run_worker({}))"
 )
+LOOK_SECONDS = 1.0  # Between two looks of a worker at its launcher.
+SAVE_SECONDS = 60.0  # A worker that takes longer waits for a dead one, and is killed.
 
 
-def make_log_dir(name: str) -> Path:
-    """Returns the folder of the logs, and makes it if it is missing."""
+def log_of(folder: str, index: int) -> Path:
+    """Returns the path of a worker's log, and makes it if it is missing."""
+    path = Path(folder) / f"worker.{index}.log"
     try:
-        Path(name).mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.open("ab").close()
     except OSError as error:
         raise ValueError(
-            f"--log-dir takes a folder. Received {name!r}, which cannot be made: {error.strerror}."
+            f"--log-dir takes a folder for {path.name}. Received {folder!r}, where it cannot be "
+            f"written: {error.strerror}."
         ) from error
-    return Path(name)
+    return path
 
 
 def train_arguments(command_line: Sequence[str]) -> list[str]:
@@ -60,14 +69,33 @@ def worker_command(arguments: Sequence[str]) -> list[str]:
 def worker_environment(addresses: Sequence[str], index: int, local_workers: int) -> dict[str, str]:
     """Returns a worker's environment: its place in the cluster, and its share of the cores."""
     cluster = {"cluster": {"worker": list(addresses)}, "task": {"type": "worker", "index": index}}
+    own = {"TF_CONFIG": json.dumps(cluster), "PYTHONUNBUFFERED": "1"}
+    return {**core_share(local_workers), **os.environ, **own}
+
+
+def core_share(local_workers: int) -> dict[str, str]:
+    """Returns the variables that give one of so many workers its share of this machine's cores."""
     threads = str(max(1, num_cores() // local_workers))
-    return {
-        "TF_NUM_INTRAOP_THREADS": threads,
-        "TF_NUM_INTEROP_THREADS": threads,
-        **os.environ,
-        "TF_CONFIG": json.dumps(cluster),
-        "PYTHONUNBUFFERED": "1",
-    }
+    return dict.fromkeys(("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"), threads)
+
+
+def run_worker(launcher: int) -> int:
+    """Runs the command line in a worker and returns its exit code.
+
+    Args:
+        launcher: the id of the process that started this one.
+    """
+    threading.Thread(target=end_with, args=[launcher], daemon=True).start()
+    return main()
+
+
+def end_with(launcher: int) -> None:
+    """Waits for the end of the launcher, by whatever cause; then this process saves and ends."""
+    while os.getppid() == launcher:
+        time.sleep(LOOK_SECONDS)
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(SAVE_SECONDS)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 class WorkerProcess:
@@ -77,26 +105,19 @@ class WorkerProcess:
         index: its number in the cluster.
         command: its command line.
         environment: its whole environment.
-        log_dir: the folder of `worker.INDEX.log`; it continues the log of an earlier start.
+        log: the path of its log, which continues that of an earlier start.
     """
 
-    def __init__(
-        self,
-        index: int,
-        command: Sequence[str],
-        environment: dict[str, str],
-        log_dir: Path,
-    ):
-        self.index = index
-        self.log = log_dir / f"worker.{index}.log"
-        with open_log(self.log) as log:
-            self._begin = self._read = log.tell()
+    def __init__(self, index: int, command: Sequence[str], environment: dict[str, str], log: Path):
+        self.index, self.log = index, log
+        with self.log.open("ab") as file:
+            self._begin = self._read = file.tell()
             # In a session of its own, Ctrl-C reaches it only once, by `forward_signals`.
             self.process = subprocess.Popen(
                 command,
                 env=environment,
                 stdin=subprocess.DEVNULL,
-                stdout=log,
+                stdout=file,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
@@ -133,14 +154,3 @@ class WorkerProcess:
         lines = content.decode("utf-8", "replace").splitlines()
         tail = "".join(f"\n    {line}" for line in lines[-LAST_LINES:])
         return f"worker {self.index} {how}; the end of {self.log}:{tail}"
-
-
-def open_log(path: Path) -> BinaryIO:
-    """Returns a log, opened to be continued at its end."""
-    try:
-        return path.open("ab")
-    except OSError as error:
-        raise ValueError(
-            f"The log {path} cannot be written ({error.strerror}): remove it, or choose another "
-            "--log-dir."
-        ) from error

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import Any
 
@@ -77,11 +77,16 @@ def give_up(failed: WorkerProcess, workers: Sequence[WorkerProcess]) -> int:
     return code if code > 0 else 1
 
 
-def end(workers: Sequence[Any]) -> None:
-    """Ends the running workers, as those of `forward_signals`, by SIGTERM and then by SIGKILL."""
+def send(workers: Sequence[WorkerProcess], number: int) -> None:
+    """Sends the running workers a signal."""
     for worker in workers:
         if worker.code is None:
-            worker.process.terminate()
+            worker.process.send_signal(number)
+
+
+def end(workers: Sequence[WorkerProcess]) -> None:
+    """Ends the running workers by SIGTERM, and then by SIGKILL."""
+    send(workers, signal.SIGTERM)
     deadline = time.monotonic() + PATIENCE_SECONDS
     for worker in workers:
         try:
@@ -92,29 +97,26 @@ def end(workers: Sequence[Any]) -> None:
 
 
 @contextlib.contextmanager
-def forward_signals(workers: Sequence[Any]) -> Iterator[list[int]]:
-    """The scope in which Ctrl-C and SIGTERM go to every worker, which save and end.
+def forward_signals(send: Callable[[int], object]) -> Iterator[list[int]]:
+    """The scope in which Ctrl-C and SIGTERM go to the workers, which save and end.
 
     A second signal kills them: a worker that still waits for the others ignores the first.
     A closed terminal (SIGHUP) counts as SIGTERM, but never as the second, since it may come twice.
-    Yields the growing list of the forwarded signals. The end of the scope ends the workers, also
-    after an error.
+    Yields the growing list of the forwarded signals.
 
     Args:
-        workers: of the class `WorkerProcess`, or with such a `code` and `process`.
+        send: called with a signal's number; sends it to all workers.
     """
     forwarded: list[int] = []
 
     def forward(number: int, frame: FrameType | None) -> None:
         is_second = bool(forwarded)
-        if number == signal.SIGHUP and is_second:
-            return
         if number == signal.SIGHUP:
+            if is_second:
+                return
             number = signal.SIGTERM
         forwarded.append(signal.SIGKILL if is_second else number)
-        for worker in workers:
-            if worker.code is None:
-                worker.process.send_signal(forwarded[-1])
+        send(forwarded[-1])
         if not is_second:
             with contextlib.suppress(OSError):  # The terminal may be gone.
                 message = "the workers finish their step and save; a second signal kills them"
@@ -127,6 +129,5 @@ def forward_signals(workers: Sequence[Any]) -> Iterator[list[int]]:
     try:
         yield forwarded
     finally:
-        end(workers)
         for number, handler in before.items():
             signal.signal(number, handler)

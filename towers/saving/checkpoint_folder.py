@@ -29,6 +29,7 @@ from towers.saving.checkpoint_files import (
 )
 
 SUFFIX = ".ckpt.npz"
+WRITING: dict[Path, Future[None]] = {}  # What is written beside the training, by folder.
 
 
 class CheckpointFolder:
@@ -39,8 +40,8 @@ class CheckpointFolder:
     20 and 30 belong to a branch that was left.
 
     A checkpoint may be written beside the training (`wait=False`), one at a time. A failure is
-    raised by the next save, by whatever reads the folder, or by `wait`. As a context manager, the
-    folder waits at the end.
+    raised by the next save, by whatever reads the folder, or by `wait`, also of another object of
+    this process. As a context manager, the folder waits at the end.
 
     Args:
         folder: the folder of the checkpoints; the first save makes it.
@@ -52,7 +53,6 @@ class CheckpointFolder:
         self.path = Path(folder)
         self._keep = keep
         self._pool: ThreadPoolExecutor | None = None
-        self._writing: Future[None] | None = None
 
     def __enter__(self) -> CheckpointFolder:
         return self
@@ -72,7 +72,7 @@ class CheckpointFolder:
 
     def wait(self) -> None:
         """Returns when all that was saved is on the disk; raises OSError if it could not be."""
-        writing, self._writing = self._writing, None
+        writing = WRITING.pop(self.path.absolute(), None)
         if writing is not None:
             writing.result()
 
@@ -148,7 +148,7 @@ class CheckpointFolder:
             write()
         else:
             self._pool = self._pool or ThreadPoolExecutor(1, "checkpoint")
-            self._writing = self._pool.submit(write)
+            WRITING[self.path.absolute()] = self._pool.submit(write)
         return path
 
     def latest(self) -> Checkpoint | None:

@@ -27,7 +27,7 @@ from towers.scripts.launching import watching
 from towers.scripts.launching.cluster import choose_cluster, gpus_here
 from towers.scripts.launching.options import LaunchOptions
 from towers.scripts.launching.processes import WorkerProcess, worker_command, worker_environment
-from towers.scripts.launching.watching import forward_signals, watch
+from towers.scripts.launching.watching import forward_signals, send, watch
 from towers.scripts.main import main
 
 NUM_STEPS = 40
@@ -242,12 +242,16 @@ def test_workers_do_not_outlive_a_launcher_that_was_killed(tmp_path):
     assert f"step {saved} saved" in (tmp_path / "worker.0.log").read_text()
 
 
+def start_worker(folder, program, index=0):
+    """Starts a program as a worker."""
+    return WorkerProcess(index, [sys.executable, "-c", program], {}, folder / f"worker.{index}.log")
+
+
 @pytest.mark.parametrize("code", ["os.kill(os.getpid(), 9)", "sys.exit(2)"])
 def test_the_one_whose_failure_follows_from_no_other_is_named(code, tmp_path, capsys):
     codes = ["sys.exit(1)", "os.abort()" if "kill" in code else "sys.exit(1)", code]
     workers = [
-        WorkerProcess(index, [sys.executable, "-c", f"import os, sys; {code}"], {}, tmp_path)
-        for index, code in enumerate(codes)
+        start_worker(tmp_path, f"import os, sys; {code}", index) for index, code in enumerate(codes)
     ]
     for worker in workers:
         worker.process.wait()
@@ -257,9 +261,9 @@ def test_the_one_whose_failure_follows_from_no_other_is_named(code, tmp_path, ca
 
 def test_a_log_that_is_removed_ends_no_training(tmp_path, capsys):
     program = "import time; time.sleep(1); raise SystemExit(3)"
-    worker = WorkerProcess(0, [sys.executable, "-c", program], {}, tmp_path)
-    worker.log.unlink()
-    assert watch([worker]) == 3
+    one = start_worker(tmp_path, program)
+    one.log.unlink()
+    assert watch([one]) == 3
     assert "exited with 3" in capsys.readouterr().err
 
 
@@ -271,7 +275,7 @@ def test_each_process_gets_its_share_of_the_gpus_that_are_here(tmp_path):
     assert gpus_here(["train"], {"CUDA_VISIBLE_DEVICES": "5,3"}, tmp_path) == (0, 1)
     assert gpus_here(["train"], {"CUDA_VISIBLE_DEVICES": "-1"}, tmp_path) is None
     assert gpus_here(["train", "shapes", "--gpus=0"], {}, tmp_path) is None
-    assert len(choose_cluster(LaunchOptions(), (0, 1, 2)).here) == 3
+    assert len(choose_cluster(LaunchOptions(), (0, 1, 2))[1]) == 3
 
 
 ASKED_TO_SAVE = """
@@ -295,8 +299,8 @@ def terminal():
 
 def test_a_closed_terminal_lets_the_workers_save(terminal, tmp_path):
     workers = []
-    with forward_signals(workers) as forwarded:
-        workers.append(WorkerProcess(0, [sys.executable, "-c", ASKED_TO_SAVE], {}, tmp_path))
+    with forward_signals(functools.partial(send, workers)) as forwarded:
+        workers.append(start_worker(tmp_path, ASKED_TO_SAVE))
         wait_until(lambda: "ready" in workers[0].log.read_text(), "the worker's handler")
         for _ in range(2):  # From the terminal, and from its shell.
             os.kill(os.getpid(), signal.SIGHUP)
@@ -312,16 +316,12 @@ def test_workers_that_do_not_stop_with_the_others_are_ended(
 ):
     monkeypatch.setattr(watching, "PATIENCE_SECONDS", patience)
     programs = ["import sys; sys.exit(143)", f"import time; time.sleep({seconds})"]
-    workers = [
-        WorkerProcess(index, [sys.executable, "-c", program], {}, tmp_path)
-        for index, program in enumerate(programs)
-    ]
+    workers = [start_worker(tmp_path, program, index) for index, program in enumerate(programs)]
     assert watch(workers) == 143
     assert workers[1].code == code
 
 
-def test_a_worker_that_cannot_start_leaves_no_other(tmp_path, monkeypatch, capfd):
-    (tmp_path / "worker.1.log").mkdir()
+def test_a_worker_that_cannot_start_leaves_no_other(tmp_path, monkeypatch):
     started = []
 
     class Noted(WorkerProcess):
@@ -331,10 +331,10 @@ def test_a_worker_that_cannot_start_leaves_no_other(tmp_path, monkeypatch, capfd
 
     monkeypatch.setattr(launch_command, "WorkerProcess", Noted)
     monkeypatch.setattr(launch_command, "enter_private_network", lambda: None)
-    sleeping = [sys.executable, "-c", "import time; time.sleep(600)"]
-    monkeypatch.setattr(launch_command, "worker_command", lambda *arguments: sleeping)
-    assert "worker.1.log" in refuse(capfd, "launch", "--log-dir", tmp_path, *TRAIN)
-    assert [worker.process.returncode for worker in started] == [-signal.SIGTERM]
+    commands = iter([[sys.executable, "-c", "import time; time.sleep(600)"], [tmp_path]])
+    monkeypatch.setattr(launch_command, "worker_command", lambda *arguments: next(commands))
+    assert main(["launch", "--log-dir", str(tmp_path), *TRAIN]) == 1
+    assert [one.process.returncode for one in started] == [-signal.SIGTERM]
 
 
 def test_workers_are_this_package_wherever_they_are_started(tmp_path):
@@ -568,7 +568,7 @@ WRONG = {
     "too large a port": (["--cluster", "a:65536,c:2", "--index", "0", *TRAIN], "1 to 65535"),
     "index past the end": (["--cluster", "a:1,b:2", "--index", "2", *TRAIN], "from 0 to 1"),
     "negative index": (["--cluster", "a:1,b:2", "--index=-1", *TRAIN], "from 0 to 1"),
-    "cluster without index": (["--cluster", "a:1,b:2", *TRAIN], "--index must say which"),
+    "cluster without index": (["--cluster", "a:1,b:2", *TRAIN], "say by --index"),
     "index without cluster": (["--index", "0", *TRAIN], "give both"),
     "cluster of nobody": (["--cluster", "", "--index", "0", *TRAIN], "all different"),
     "several processes of a cluster": (
@@ -578,7 +578,11 @@ WRONG = {
     "a wrong argument": (["--", "train", "shapes", "--nonsense"], "--nonsense"),
     "no recipe": (["--", "train"], "takes a RECIPE"),
     "GPU twice": (["--gpus", "0,0", *TRAIN], "different numbers", "Received 0,0"),
-    "logs in a file": (["--log-dir", os.devnull, *TRAIN], "--log-dir takes a folder", "exists"),
+    "logs in a file": (
+        ["--log-dir", os.devnull, *TRAIN],
+        "--log-dir takes a folder",
+        "File exists",
+    ),
     "GPUs that do not go around": (
         ["--processes", "2", "--gpus", "0,1,2", *TRAIN],
         "3 GPUs for 2 processes",

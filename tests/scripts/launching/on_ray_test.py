@@ -78,19 +78,131 @@ def program_of_the_guide(folder):
     return code
 
 
+# Two nodes of Ray, each with a working folder of its own, then the program of the other arguments.
+ON_NODES = """
+import os, pathlib, subprocess, sys
+from benchmarks.ray_faults import start_nodes
+cluster, nodes = start_nodes(pathlib.Path(sys.argv[1]), 2)
+environment = {**os.environ, "RAY_ADDRESS": cluster.address}
+command = [sys.executable, *(one.replace("ADDRESS", cluster.address) for one in sys.argv[2:])]
+code = subprocess.call(command, cwd=os.path.join(sys.argv[1], "work"), env=environment)
+cluster.shutdown()
+sys.exit(code)
+"""
+
+
+def run_on_nodes(private, folder, *arguments):
+    """Runs a program of Python's on two nodes, both of which work; returns what it printed."""
+    command = [*private, "-c", ON_NODES, str(folder), *map(str, arguments)]
+    output = run(command, env=environment(), cwd=ROOT)
+    for address in ("127.0.0.2", "127.0.0.3"):
+        assert re.search(rf"ip={address}, pid=\d+\) world_rank", output), output
+    return output
+
+
+def newest_weights(folder):
+    """Returns the weights of the newest checkpoint below a folder."""
+    newest = max(folder.rglob("step-*.ckpt.npz"), key=lambda path: path.name)
+    return weights_of(newest.parents[1])
+
+
+EXACT = "import towers; towers.enable_determinism(); keras.utils.set_random_seed(3)"
+
+
 @needs_ray
 @pytest.mark.slow
-def test_the_program_of_the_guide_trains_as_one_process_with_two_towers(private, tmp_path):
+@pytest.mark.parametrize("atol", [0, 1e-6])
+def test_the_program_of_the_guide_on_two_nodes_trains_as_one_process_with_two_towers(
+    atol, private, tmp_path
+):
     code = program_of_the_guide(tmp_path)
-    run([*private, "-c", code], env=environment(), cwd=tmp_path)
-    (newest,) = (path.parents[1] for path in sorted(tmp_path.rglob("step-*.ckpt.npz"))[-1:])
+    if not atol:
+        code = code.replace("keras.utils.set_random_seed(3)", EXACT)
+    run_on_nodes(private, tmp_path, "-c", code)
     loop = code[code.index("    x, y") :]
     loop = textwrap.dedent(loop[: loop.index("TensorflowTrainer(")])
     loop = loop.replace("run_dir=run.folder, callbacks=[run]", "run_dir='alone', towers=2")
     alone = f"import keras, numpy as np, towers\n{loop}"
     run([sys.executable, "-c", alone], env=environment(), cwd=tmp_path)
-    for actual, expected in zip(weights_of(newest), weights_of(tmp_path / "alone"), strict=True):
-        np.testing.assert_allclose(actual, expected, atol=1e-6 * np.max(np.abs(expected)))
+    expected = weights_of(tmp_path / "alone")
+    for actual, one in zip(newest_weights(tmp_path / "kept"), expected, strict=True):
+        np.testing.assert_allclose(actual, one, rtol=0, atol=atol * np.max(np.abs(one)))
+
+
+TOWER_FUNCTION = """
+import sys
+def train_loop(config):
+    import towers
+    import keras
+    import numpy as np
+    import tensorflow as tf
+    on_ray = config["towers"] == 1
+    towers.enable_determinism()
+    keras.utils.set_random_seed(3)
+    devices = towers.select_devices(config["towers"]).towers
+    processes = towers.processes.join_processes()
+    if on_ray:
+        import towers.ray
+        run = towers.ray.Run()
+    placement = towers.Placement(devices)
+    with placement.scope():
+        layers = [keras.Input((9,)), keras.layers.Dropout(0.1), keras.layers.Dense(4)]
+        model = keras.Sequential(layers)
+        optimizer = keras.optimizers.Adam(0.01)
+    x, y = np.arange(64 * 9.0, dtype="float32").reshape(64, 9) % 7, np.arange(64) % 4
+    def tower_fn(shard):
+        logits = model(shard[0], training=True)
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(shard[1], logits)
+        return tf.reduce_sum(losses), tf.size(shard[1]), {}
+    batches = towers.batches_from((x, y), 10, shuffle=True, seed=1)
+    step = towers.build_train_step(
+        tower_fn, model, optimizer, placement, batches, processes=processes
+    )
+    folder, reports = run.folder if on_ray else "alone", []
+    trainer = towers.Trainer(step, batches, [reports.append], run_dir=folder)
+    for epoch in range(3):
+        trainer.train(epochs=epoch + 1)
+        if on_ray:
+            run.report({"loss": float(reports[-1].results.loss)})
+if sys.argv[1:]:
+    from ray.train import RunConfig, ScalingConfig
+    from ray.train.tensorflow import TensorflowTrainer
+    TensorflowTrainer(
+        train_loop, train_loop_config={"towers": 1}, scaling_config=ScalingConfig(num_workers=2),
+        run_config=RunConfig(name="run", storage_path=sys.argv[1]),
+    ).fit()
+else:
+    train_loop({"towers": 2})
+"""
+
+
+@needs_ray
+@pytest.mark.slow
+def test_a_tower_function_on_two_nodes_has_the_bits_of_one_process(private, tmp_path):
+    run_on_nodes(private, tmp_path, "-c", TOWER_FUNCTION, tmp_path / "kept")
+    run([sys.executable, "-c", TOWER_FUNCTION], env=environment(), cwd=tmp_path)
+    for actual, expected in zip(
+        newest_weights(tmp_path / "kept"), weights_of(tmp_path / "alone"), strict=True
+    ):
+        np.testing.assert_array_equal(actual, expected)
+
+
+CHATBOT = ["--language", "en", "--steps", 6, "--deterministic", "--checkpoint-every", 3]
+CHATBOT += ["--set", "hidden_size=16", "--set", "batch_size=8"]
+
+
+@needs_ray
+@pytest.mark.slow
+def test_a_chatbot_on_two_nodes_that_share_no_folder_has_the_bits_of_one_process(private, tmp_path):
+    train = ["train", "chatbot", "--run-dir", "run", *CHATBOT, "--towers"]
+    launch = ["launch", "--ray", "ADDRESS", "--workers", 2, "--storage", tmp_path / "kept", "--"]
+    run_on_nodes(private, tmp_path, "-m", "towers.scripts.main", *launch, *train, 1)
+    command = [sys.executable, "-m", "towers.scripts.main", *train, 2]
+    run(list(map(str, command)), env=environment(), cwd=tmp_path)
+    for actual, expected in zip(
+        newest_weights(tmp_path / "kept"), weights_of(tmp_path / "run"), strict=True
+    ):
+        np.testing.assert_array_equal(actual, expected)
 
 
 @needs_ray

@@ -1,6 +1,7 @@
 """A run goes on from its newest whole checkpoint, whatever happened to the process or the disk."""
 
 import contextlib
+import functools
 import json
 import os
 import shutil
@@ -268,7 +269,8 @@ def test_a_failure_beside_the_training_is_told_by_the_next_save_and_at_the_end(t
     folder = CheckpointFolder(tmp_path)
     folder.save(1, group_of(1), {})
     (folder.best_path / "in the way").mkdir(parents=True)
-    for tell in (lambda: folder.save(2, group_of(2), {}, wait=False), folder.wait, folder.latest):
+    next_save = functools.partial(folder.save, 2, group_of(2), {}, wait=False)
+    for tell in (next_save, folder.wait, folder.latest, CheckpointFolder(tmp_path).wait):
         folder.save_best(1, group_of(1), {}, wait=False)
         with pytest.raises(OSError, match=r"Cannot save .*best.*saved before is untouched"):
             tell()
