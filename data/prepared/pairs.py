@@ -98,25 +98,43 @@ def blocks_with_pairs(
 
 
 class Repeats(NamedTuple):
-    """Which pairs are in both parts.
+    """The pairs that are in both parts.
 
     Attributes:
-        hashes: uint64, sorted.
-        leaves: the number of the part that gives them up: 0 is training, 1 is held out.
-        is_possible: whether that part has other pairs.
+        given_up: uint64, sorted: the hashes of those that training gives up, and of those that the
+            held-out part does.
+        kept_apart: whether they are given up; else they are only counted.
     """
 
-    hashes: np.ndarray
-    leaves: int
-    is_possible: bool
+    given_up: tuple[np.ndarray, np.ndarray]
+    kept_apart: bool
 
     def of(self, pairs: Pairs) -> np.ndarray:
         """Returns which pairs the part that they are in gives up, bool."""
-        return (pairs.is_held_out == bool(self.leaves)) & _is_in(pairs.hashes, self.hashes)
+        train, held_out = (_is_in(pairs.hashes, hashes) for hashes in self.given_up)
+        return np.where(pairs.is_held_out, held_out, train)
+
+    def describe(self, number: int) -> list[str]:
+        """Returns a line about so many pairs that were given up or counted, if there are any."""
+        train, held_out = map(len, self.given_up)
+        left = "left out where they would be trained on" if train else ""
+        left = left or "left out where they would be tested on"
+        left = "each left out of one of them" if train and held_out else left
+        does = left if self.kept_apart else "kept in both"
+        return [f"{number:,} pairs that both parts have are {does}"] if number else []
 
 
-def find_repeats(index: DialogueIndex, finders: Iterator[PairFinder]) -> Repeats:
-    """Returns the pairs that both parts have; in memory are the hashes of the held-out ones."""
+def find_repeats(index: DialogueIndex, finders: Iterator[PairFinder], *, apart: bool) -> Repeats:
+    """Returns the pairs that both parts have; in memory are the hashes of the held-out ones.
+
+    The held-out part gives them up if it has enough others, else training does. If neither has
+    others, they are dealt out; a single one stays in both.
+
+    Args:
+        index: of the dialogues.
+        finders: of pairs, two.
+        apart: whether they may be given up.
+    """
     blocks = blocks_with_pairs(index, next(finders), HELD_OUT)
     found = [pairs.hashes[pairs.is_held_out] for _, pairs in blocks]
     held_out = np.sort(np.concatenate([np.zeros(0, np.uint64), *found]))
@@ -128,9 +146,13 @@ def find_repeats(index: DialogueIndex, finders: Iterator[PairFinder]) -> Repeats
         trained = trained[_is_in(trained, held_out)]
         num_others -= len(trained)
         is_trained |= np.isin(held_out, trained) if len(trained) else False
-    is_enough = np.sum(~is_trained) >= min(_ENOUGH, max(1, len(held_out) // 2))
-    is_possible = bool(is_enough or num_others)
-    return Repeats(np.unique(held_out[is_trained]), int(is_enough), is_possible)
+    repeated = np.unique(held_out[is_trained])
+    num_own = int(np.sum(~is_trained))
+    num_kept = 0  # Of them by the held-out part.
+    if num_own < min(_ENOUGH, max(1, len(held_out) // 2)):
+        num_kept = len(repeated) if num_others else max(len(repeated) // 10, int(not num_own))
+    is_possible = num_others > 0 or num_kept < len(repeated)
+    return Repeats((repeated[:num_kept], repeated[num_kept:]), apart and is_possible)
 
 
 def _is_in(values: np.ndarray, some: np.ndarray) -> np.ndarray:

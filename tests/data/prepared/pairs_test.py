@@ -24,6 +24,20 @@ def write(path, rows):
     return path
 
 
+@pytest.mark.parametrize("held_out", [0.02, 0.2, 0.5])
+def test_pairs_that_are_all_repeated_are_dealt_out(tmp_path, held_out):
+    few = [(f"q{number % 10}", f"a{number % 10}") for number in range(500)]
+    corpus = prepare(write(tmp_path / "few.tsv", few), tmp_path, held_out=held_out)
+    parts = [set(pairs_of(corpus, part)) for part in ("train", "held_out")]
+    assert all(parts) and not parts[0] & parts[1] and parts[0] | parts[1] == set(few)
+    assert any("both parts have are" in line and "left out" in line for line in corpus.summary)
+
+
+def test_one_pair_alone_stays_in_both_parts(tmp_path):
+    corpus = prepare(write(tmp_path / "one.tsv", [("q", "a")] * 100), tmp_path)
+    assert any("pairs that both parts have are kept in both" in line for line in corpus.summary)
+
+
 def test_a_pair_that_is_repeated_is_in_one_part(tmp_path):
     """Where training has all held-out pairs too, it gives them up; else the evaluation does."""
     few = [(f"q{number % 10}", f"a{number % 10}") for number in range(200)]
