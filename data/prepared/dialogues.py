@@ -6,7 +6,6 @@ import dataclasses
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,7 +17,7 @@ from towers.data.prepared.corpus import CODEC
 from towers.data.prepared.dialogue_corpus import DialogueCorpus
 from towers.data.prepared.dialogue_index import DialogueIndex, marked
 from towers.data.prepared.dialogue_writing import write_dialogues
-from towers.data.prepared.digests import digest_files
+from towers.data.prepared.digests import digest_files, digest_of
 from towers.data.prepared.filling import describe_unmatched, fill
 from towers.data.prepared.learning import evenly_spaced, learn_subwords
 from towers.data.prepared.preparation import DialoguePreparation
@@ -110,13 +109,6 @@ def prepare_files(
     return _prepare(
         read, settings, cache, num_bytes, processes, write, keep_apart=not told, codec=codec
     )
-
-
-def digest_of(codec: TextCodec) -> str:
-    """Returns a digest of a codec's files."""
-    with tempfile.TemporaryDirectory() as folder:
-        codec.save(folder)
-        return digest_files((path.name, path) for path in files_below(Path(folder)))
 
 
 def prepare_dialogues(

@@ -144,7 +144,8 @@ def open_evaluation(options: EvaluateOptions) -> Evaluation:
         is_other = options.data is not None and list(options.data) != record["data"]
         text = None
         if is_other and directory.text.exists():
-            text = load_text(directory, record.get("text_digest"), TextCodec)
+            codec = LineCodec if recipe.command == "generate" else TextCodec
+            text = load_text(directory, record.get("text_digest"), codec)
         remake = functools.partial(recipe.remake_data, about=record.get("about"), text=text)
         recipe = dataclasses.replace(recipe, make_data=remake)
     session = open_session(

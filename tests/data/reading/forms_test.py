@@ -417,3 +417,7 @@ def test_messages_of_the_newest_first_are_turned_round():
 def test_a_pair_of_people_is_not_one_of_roles():
     assert not Turns(["q", "a"]).has_roles
     assert sides_of(["Ann", "Bob"]) == {"Ann": "Ann", "Bob": "Bob"}
+
+
+def test_a_system_that_nobody_asks_does_not_answer():
+    assert sides_of(["system", "tool"]) == {"system": None, "tool": None}

@@ -95,6 +95,23 @@ def test_each_network_trains_on_two_towers_and_writes(run, tmp_path, capsys, net
     assert run(*train(tmp_path / "run", *options, network=network)) == 0
     assert any(name.startswith("carried") for name in arrays_of(tmp_path / "run")[1])
     check_loss_and_text(run, tmp_path / "run", capsys)
+    check_another_text(run, tmp_path, capsys)
+
+
+def check_another_text(run, folder, capsys):
+    """All of another file is evaluated, with the words of the run."""
+    own = open_model(ModelOptions(str(folder / "run"), "latest"), command="generate").text
+    lines = ["one morning anna sang 你", "a word", *["one morning"] * 9]
+    (folder / "other.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    capsys.readouterr()
+    for part in ("valid", "test"):
+        command = ["--data", folder / "other.txt", "--json", "--set", f"part={part}"]
+        assert run("evaluate", folder / "run", *command) == 0
+        report = json.loads(capsys.readouterr().out.splitlines()[-1])
+        ids = [one for line in lines for one in [*own.encode(line), own.vocabulary.end]]
+        assert report["tokens"] == len(ids) + 1 and report["part"] == part
+        unknown = ids.count(own.vocabulary.unknown) / (len(ids) + 1)
+        assert report["unknown_rate"] == pytest.approx(unknown) and unknown
 
 
 @pytest.mark.slow
