@@ -53,6 +53,7 @@ def prepare_files(
     processes: int | None = None,
     write: Write = print,
     codec: TextCodec | None = None,
+    trained: str | None = None,
 ) -> DialogueCorpus:
     """Returns the corpus of some files or folders, from its cache if there is one.
 
@@ -69,6 +70,7 @@ def prepare_files(
         write: receives warnings, lines about the progress, and the summary of a new cache.
         codec: of a trained model, which is to be evaluated with all of the files: they are held
             out, and nothing is learnt from them. None learns a vocabulary.
+        trained: the key of what that model was trained with, which is prepared as it was then.
 
     Raises:
         ValueError: an argument or a file is wrong, or a part has no pair.
@@ -100,6 +102,7 @@ def prepare_files(
         return split(dialogues_of([one.path for one in weighted]), settings.held_out)
 
     content = digest_files(labelled)
+    codec = None if settings.key(content) == trained else codec
     if codec is not None:
         settings = dataclasses.replace(settings, text=codec.settings)
         content += digest_of(codec)

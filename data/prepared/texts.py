@@ -20,7 +20,13 @@ from towers.data.prepared.learning import learn_codec
 from towers.data.prepared.passages import ENDS, passages, passages_of_parts
 from towers.data.prepared.preparation import TextPreparation
 from towers.data.reading.report import TextReport
-from towers.data.reading.text_files import PARTS, describe_others, describe_parts, find_texts
+from towers.data.reading.text_files import (
+    PARTS,
+    TextFile,
+    describe_others,
+    describe_parts,
+    find_texts,
+)
 from towers.data.reading.texts import Reader
 from towers.data.text import LineCodec, TextCodec, TextSettings
 from towers.ground.durable import publish
@@ -39,6 +45,7 @@ def prepare_texts(
     processes: int | None = None,
     write: Write = print,
     codec: LineCodec | None = None,
+    trained: str | None = None,
     part: str = "test",
 ) -> TextCorpus:
     """Returns the ids of some files or folders, from their cache if there is one.
@@ -54,6 +61,7 @@ def prepare_texts(
         processes: number of processes that tokenise; by default one for each core.
         write: receives lines about the progress, and the summary.
         codec: of a trained model, which is to be evaluated. None learns one.
+        trained: the key of what that model was trained with, which is prepared as it was then.
         part: what the model is evaluated with: the files whose names tell it, or else all of them.
 
     Raises:
@@ -61,12 +69,13 @@ def prepare_texts(
         OSError: something cannot be written; what was written stays.
     """
     files = find_texts(paths, code=settings.code)
+    content = content_of(files)
+    codec = None if settings.key(content) == trained else codec
     if codec is not None:
         chosen = [file for file in files if file.part == part] or files
         files = [file._replace(part=part) for file in chosen]
         settings = dataclasses.replace(settings, text=codec.settings)
-    content = digest_files((f"{file.kind}|{file.part}", file.path) for file in files)
-    content += "" if codec is None else digest_of(codec)
+        content = content_of(files) + digest_of(codec)
     num_bytes = sum(file.path.stat().st_size for file in files)
 
     def notes() -> list[str]:
@@ -80,6 +89,11 @@ def prepare_texts(
 
     cache = Path(folder) / settings.key(content)
     return _prepare(read, settings, cache, num_bytes, processes, write, notes, codec)
+
+
+def content_of(files: Sequence[TextFile]) -> str:
+    """Returns a digest of the content of files, their kinds and their parts."""
+    return digest_files((f"{file.kind}|{file.part}", file.path) for file in files)
 
 
 def prepare_words(

@@ -143,12 +143,17 @@ def evaluation_batches(fields: Fields, corpus: TextCorpus) -> Epochs:
 
 
 def remake_data(
-    fields: Fields, paths: Sequence[Path] | None, seed: int, about: Any, text: LineCodec | None
+    fields: Fields,
+    paths: Sequence[Path] | None,
+    seed: int,
+    about: Any,
+    text: LineCodec | None,
+    key: str | None,
 ) -> Data:
     """Returns the data of a run; other files are evaluated whole, with its vocabulary."""
     if text is None:
         return make_data(fields, paths, seed)
-    corpus = prepare(fields, paths, codec=text)
+    corpus = prepare(fields, paths, codec=text, trained=key)
     test, about = evaluation_batches(fields, corpus), {"evaluated": fields.part}
     return Data(test, test, text=corpus.text, corpus=corpus, key=corpus.key, about=about)
 
@@ -160,6 +165,7 @@ def prepare(
     processes: int | None = None,
     write: Callable[[str], None] = show,
     codec: LineCodec | None = None,
+    trained: str | None = None,
 ) -> TextCorpus:
     """Returns the prepared text of files and folders; raises ValueError if there are none."""
     from towers.data.prepared import TextPreparation, prepare_texts
@@ -177,8 +183,8 @@ def prepare(
         field=fields.text_field,
         code=fields.code,
     )
-    known = {"codec": codec, "part": fields.part}
-    return prepare_texts(paths, settings, CACHE, processes=processes, write=write, **known)
+    how: dict[str, Any] = {"codec": codec, "trained": trained, "part": fields.part}
+    return prepare_texts(paths, settings, CACHE, processes=processes, write=write, **how)
 
 
 def make_model(fields: Fields, data: Data) -> keras.Model:

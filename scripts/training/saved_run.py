@@ -146,7 +146,8 @@ def open_evaluation(options: EvaluateOptions) -> Evaluation:
         if is_other and directory.text.exists():
             codec = LineCodec if recipe.command == "generate" else TextCodec
             text = load_text(directory, record.get("text_digest"), codec)
-        remake = functools.partial(recipe.remake_data, about=record.get("about"), text=text)
+        known = {"about": record.get("about"), "key": record.get("data_key")}
+        remake = functools.partial(recipe.remake_data, text=text, **known)
         recipe = dataclasses.replace(recipe, make_data=remake)
     session = open_session(
         recipe,

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import shutil
 
 import numpy as np
 import pytest
@@ -112,6 +113,12 @@ def check_another_text(run, folder, capsys):
         assert report["tokens"] == len(ids) + 1 and report["part"] == part
         unknown = ids.count(own.vocabulary.unknown) / (len(ids) + 1)
         assert report["unknown_rate"] == pytest.approx(unknown) and unknown
+    reports = []
+    shutil.copytree("my_texts", folder / "moved")
+    for data in ([], ["--data", folder / "moved"]):  # The run's own, which is not evaluated whole.
+        assert run("evaluate", folder / "run", "--json", *data) == 0
+        reports.append(json.loads(capsys.readouterr().out.splitlines()[-1]))
+    assert reports[0] == reports[1]
 
 
 @pytest.mark.slow
