@@ -192,7 +192,8 @@ def remake_data(
     corpus = prepare(fields, paths, codec=text, trained=key)
     limits = {**common.arguments_for(pair_batches, fields), "fixed_shapes": False}
     test = pair_batches(corpus, "held_out", shuffle=False, **limits)
-    return Data(test, test, text=corpus.text, corpus=corpus, key=corpus.key)
+    about = about if corpus.key == key else None  # Of other files, all is a test.
+    return Data(test, test, text=corpus.text, corpus=corpus, key=corpus.key, about=about)
 
 
 def prepare(
