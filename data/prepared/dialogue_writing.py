@@ -80,8 +80,8 @@ def write_dialogues(
         *report,
         f"{count_of(num_train, 'pair')} to train on, {num_held_out:,} to test on; left out: "
         f"{count_of(finder.num_empty, 'pair')} with an empty turn, "
-        f"{count_of(finder.num_unpaired, 'turn')} without a partner",
-        *repeats.describe(num_repeated),
+        f"{count_of(finder.num_unpaired, 'turn')} without a partner"
+        f"{repeats.describe(num_repeated)}",
         f"{counts.num_tokens:,} tokens, vocabulary of {len(vocabulary):,}, "
         f"{counts.unknown_rate:.2%} of the test's tokens are unknown",
     ]

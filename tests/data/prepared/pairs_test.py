@@ -60,6 +60,29 @@ def test_only_the_bot_answers(tmp_path, pairing):
     assert set(found) == {("user 0", "assistant 1")}
 
 
+def test_the_summary_of_a_rich_file_has_at_most_ten_lines(tmp_path):
+    roles = ("system", "user", "tool", "critic", "assistant")
+    records = [
+        {"id": n, "source": "x", "messages": [
+            *({"role": role, "content": f"{role} {n % 40} said"} for role in roles),
+            {"role": "user", "content": "..." if n % 9 else "caf\ufffd bar"},
+            {"role": "assistant", "content": "yes" if n % 2 else "a very long answer"}]}
+        for n in range(200)
+    ]  # fmt: skip
+    (tmp_path / "chats.jsonl").write_text("".join(f"{json.dumps(one)}\n\n" for one in records))
+    said = []
+    settings = DialoguePreparation(SPACES, held_out=0.2)
+    prepare_files(tmp_path, settings, tmp_path / "c", processes=1, write=said.append)
+    report = "\n".join(said)
+    for expected in (
+        "not used: id (200), source (200)", "left out: system (200), tool (200), critic (200)",
+        "blank lines", "turns without a letter", "bytes that do not decode",
+        "letters: 100% Latin", "pairs that both parts have are", "tokens are unknown",
+    ):  # fmt: skip
+        assert expected in report
+    assert len(said) <= 7  # The command adds common answers, long ones, and the folder.
+
+
 def test_one_dialogue_is_cut_for_the_held_out_part(tmp_path):
     (tmp_path / "one.json").write_text(json.dumps({"turns": [f"t{n}" for n in range(20)]}))
     corpus = prepare(tmp_path / "one.json", tmp_path)
