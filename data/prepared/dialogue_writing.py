@@ -76,12 +76,16 @@ def write_dialogues(
     words = json.dumps(unknown_words, ensure_ascii=False, indent=0)
     (folder / UNKNOWN_WORDS).write_text(words, encoding="utf-8")
     TextCodec(settings.text, vocabulary).save(folder / CODEC)
+    told = [f"{count_of(num_train, 'pair')} to train on, {num_held_out:,} to test on"]
+    if finder.num_empty:
+        told.append(f"left out {count_of(finder.num_empty, 'pair')} with an empty turn")
+    if finder.num_unpaired:
+        told.append(f"left out {count_of(finder.num_unpaired, 'turn')} without a partner")
+    if num_repeated:
+        told.append(f"{num_repeated:,} pairs that both parts have stay in {repeats.place}")
     summary = [
         *report,
-        f"{count_of(num_train, 'pair')} to train on, {num_held_out:,} to test on; left out: "
-        f"{count_of(finder.num_empty, 'pair')} with an empty turn, "
-        f"{count_of(finder.num_unpaired, 'turn')} without a partner"
-        f"{repeats.describe(num_repeated)}",
+        "; ".join(told),
         f"{counts.num_tokens:,} tokens, vocabulary of {len(vocabulary):,}, "
         f"{counts.unknown_rate:.2%} of the test's tokens are unknown",
     ]

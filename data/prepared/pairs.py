@@ -114,14 +114,15 @@ class Repeats(NamedTuple):
         train, held_out = (_is_in(pairs.hashes, hashes) for hashes in self.given_up)
         return np.where(pairs.is_held_out, held_out, train)
 
-    def describe(self, number: int) -> str:
-        """Returns what is said of so many pairs that were given up or counted."""
+    @property
+    def place(self) -> str:
+        """Where they stay, in words."""
         train, held_out = map(len, self.given_up)
-        left = "left out where they would be trained on" if train else ""
-        left = left or "left out where they would be tested on"
-        left = "each left out of one of them" if train and held_out else left
-        does = left if self.kept_apart else "kept in both"
-        return f"; {number:,} pairs that both parts have are {does}" if number else ""
+        if not self.kept_apart:
+            return "both"
+        if train and held_out:
+            return "one of them each"
+        return "the test alone" if train else "the training alone"
 
 
 def find_repeats(index: DialogueIndex, finders: Iterator[PairFinder], *, apart: bool) -> Repeats:
