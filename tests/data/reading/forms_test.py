@@ -56,6 +56,15 @@ RECORDS = {
                                     {"role": "assistant", "content": "a"}]}, ["q", "a"]),
     "numbers of speakers": ({"dialog": said("q", "q b", "a", names=(1, 1), role="speaker_id")},
                             ["q q b a"]),
+    "a list of speakers": ({"dialogue": ["q", "q b", "a"], "speakers": ["A", "A", "B"]},
+                           ["q q b", "a"]),
+    "creators": ({"messages": said("q", "q b", "a", names=({"name": "A"},) * 2, role="creator",
+                                   content="text")}, ["q q b a"]),
+    "a tree of ChatGPT": ({"title": "t", "current_node": "4", "mapping": {
+        str(n): {"parent": str(n - 1), "message": {
+            "author": {"role": role}, "content": {"content_type": "text", "parts": [text]}}}
+        for n, (role, text) in enumerate((("system", ""), ("user", "q"), ("assistant", "a"),
+                                          ("user", "q2"), ("assistant", "a2")))}}, ORDERED),
     "agents": ({"content": said("q", "a", names=("agent_1", "agent_2"), role="agent",
                                 content="message")}, ["q", "a"]),
     "dialog": ({"dialog": ORDERED, "act": [1, 2, 3, 4]}, ORDERED),
@@ -224,6 +233,9 @@ FILES = {
     "wechat.csv": (WECHAT, PAIRS),
     "result.json": (json.dumps(TELEGRAM, indent=1), PAIRS),
     "all.json": (json.dumps({"chats": {"list": [TELEGRAM]}}), PAIRS),
+    "skype.json": (json.dumps({"conversations": [{"MessageList": [
+        {"from": name, "originalarrivaltime": f"2021-01-01T10:0{n}:00Z", "content": text}
+        for n, name, text in ((1, "Bob", "a"), (0, "Ann", "q"))]}]}), [["q", "a"]]),
     "message_1.json": (json.dumps(INSTAGRAM, indent=2), [["q", "a café"]]),
     "slack.json": (json.dumps(SLACK), [["q", "a"]]),
     "persona.txt": (PERSONA, PAIRS),
