@@ -358,6 +358,7 @@ def test_a_vocabulary_with_two_swapped_lines_is_refused(run_dir, tmp_path, capsy
         assert "has other bytes than the run wrote" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_another_file_is_evaluated_whole_and_the_runs_own_as_then(run_dir, corpus, capsys):
     other = run_dir.parent / "others.tsv"
     other.write_text("please say wai\tof course : wai .\nrepeat wzz twice\twzz wzz .\n" * 5)

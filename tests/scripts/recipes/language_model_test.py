@@ -60,9 +60,7 @@ def train(run_dir, *options, data="my_texts", **fields):
 
 def check_loss_and_text(run, run_dir, capsys):
     """The loss is that of streams read at once; the likeliest words are those that follow."""
-    capsys.readouterr()
-    assert run("evaluate", run_dir, "--json", "--checkpoint", "latest") == 0
-    report = json.loads(capsys.readouterr().out.splitlines()[-1])
+    report = evaluate(run, run_dir, capsys)
     opened = open_model(ModelOptions(str(run_dir), "latest"), command="generate")
     assert report["perplexity"] == pytest.approx(math.exp(report["loss"]))
     assert 1 < report["character_perplexity"] < report["perplexity"]
@@ -100,27 +98,28 @@ def test_each_network_trains_on_two_towers_and_writes(run, tmp_path, capsys, net
     assert any(name.startswith("carried") for name in arrays_of(tmp_path / "run")[1])
     report = check_loss_and_text(run, tmp_path / "run", capsys)
     if network == "transformer":
-        check_another_text(run, tmp_path, report, capsys)
+        check_another_text(run, tmp_path, capsys)
+    else:  # The run's own text is not evaluated whole, wherever it lies.
+        shutil.copytree("my_texts", tmp_path / "moved")
+        assert evaluate(run, tmp_path / "run", capsys, "--data", tmp_path / "moved") == report
 
 
-def check_another_text(run, folder, own_report, capsys):
-    """All of another file is evaluated with the words of the run, but not all of its own text."""
+def check_another_text(run, folder, capsys):
+    """All of another file is evaluated, with the words of the run."""
     own = open_model(ModelOptions(str(folder / "run"), "latest"), command="generate").text
     lines = ["one morning anna sang 你", "a word", *["one morning"] * 9]
     (folder / "other.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    shutil.copytree("my_texts", folder / "moved")
-    reports = []
-    for name in ("other.txt", "moved"):
-        capsys.readouterr()
-        command = ["--data", folder / name, "--json", "--checkpoint", "latest"]
-        assert run("evaluate", folder / "run", *command) == 0
-        reports.append(json.loads(capsys.readouterr().out.splitlines()[-1]))
-    report, moved = reports
+    report = evaluate(run, folder / "run", capsys, "--data", folder / "other.txt")
     ids = [one for line in lines for one in [*own.encode(line), own.vocabulary.end]]
     assert report["tokens"] == len(ids) + 1 and report["part"] == "valid"
     unknown = ids.count(own.vocabulary.unknown) / (len(ids) + 1)
     assert report["unknown_rate"] == pytest.approx(unknown) and unknown
-    assert moved == own_report
+
+
+def evaluate(run, run_dir, capsys, *options):
+    capsys.readouterr()
+    assert run("evaluate", run_dir, "--json", "--checkpoint", "latest", *options) == 0
+    return json.loads(capsys.readouterr().out.splitlines()[-1])
 
 
 @pytest.mark.slow
