@@ -81,8 +81,10 @@ def write_dialogues(
         told.append(f"left out {count_of(finder.num_empty, 'pair')} with an empty turn")
     if finder.num_unpaired:
         told.append(f"left out {count_of(finder.num_unpaired, 'turn')} without a partner")
-    if num_repeated:
-        told.append(f"{num_repeated:,} pairs that both parts have stay in {repeats.place}")
+    if num_repeated and repeats.kept_apart:
+        told.append(f"left out {count_of(num_repeated, 'pair')} that the other part has")
+    elif num_repeated:
+        told.append(f"of those to test on, {num_repeated:,} are trained on too")
     summary = [
         *report,
         "; ".join(told),

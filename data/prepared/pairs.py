@@ -18,7 +18,7 @@ from towers.data.prepared.dialogue_index import (
 
 _ODD = np.uint64(0x9E3779B97F4A7C15)  # Knuth's multiplicative hashing, the golden ratio in 64 bits.
 _PLACE = np.uint64(1 << 32)  # Words are smaller.
-_ENOUGH = 10  # Held-out pairs must be left, or half of few, else the training gives up its own.
+_ENOUGH = 1000  # Held-out pairs, or half of fewer, must be left: training gives up so many.
 
 
 class PairFinder:
@@ -114,22 +114,12 @@ class Repeats(NamedTuple):
         train, held_out = (_is_in(pairs.hashes, hashes) for hashes in self.given_up)
         return np.where(pairs.is_held_out, held_out, train)
 
-    @property
-    def place(self) -> str:
-        """Where they stay, in words."""
-        train, held_out = map(len, self.given_up)
-        if not self.kept_apart:
-            return "both"
-        if train and held_out:
-            return "one of them each"
-        return "the test alone" if train else "the training alone"
-
 
 def find_repeats(index: DialogueIndex, finders: Iterator[PairFinder], *, apart: bool) -> Repeats:
     """Returns the pairs that both parts have; in memory are the hashes of the held-out ones.
 
-    The held-out part gives them up if it has enough others, else training does. If neither has
-    others, they are dealt out; a single one stays in both.
+    The held-out part gives them up, but for as many, the most frequent there, as it needs besides
+    its own: these training gives up. The only pair of a corpus stays in both.
 
     Args:
         index: of the dialogues.
@@ -147,13 +137,15 @@ def find_repeats(index: DialogueIndex, finders: Iterator[PairFinder], *, apart: 
         trained = trained[_is_in(trained, held_out)]
         num_others -= len(trained)
         is_trained |= np.isin(held_out, trained) if len(trained) else False
-    repeated = np.unique(held_out[is_trained])
+    repeated, counts = np.unique(held_out[is_trained], return_counts=True)
     num_own = int(np.sum(~is_trained))
-    num_kept = 0  # Of them by the held-out part.
-    if num_own < min(_ENOUGH, max(1, len(held_out) // 2)):
-        num_kept = len(repeated) if num_others else max(len(repeated) // 10, int(not num_own))
-    is_possible = num_others > 0 or num_kept < len(repeated)
-    return Repeats((repeated[:num_kept], repeated[num_kept:]), apart and is_possible)
+    num_wanted = min(_ENOUGH, max(1, len(held_out) // 2)) - num_own
+    order = np.argsort(-counts, kind="stable")
+    num_kept = int(np.searchsorted(np.cumsum(counts[order]), num_wanted)) + 1
+    most = len(repeated) - (not num_others)  # Some must be trained on.
+    num_kept = max(0, min(num_kept, most)) if num_wanted > 0 else 0
+    kept, left = (np.sort(repeated[part]) for part in (order[:num_kept], order[num_kept:]))
+    return Repeats((kept, left), apart and bool(num_kept or num_own))
 
 
 def _is_in(values: np.ndarray, some: np.ndarray) -> np.ndarray:
