@@ -317,16 +317,18 @@ def check_no_boxes(folder: Path, entries: list[Path]) -> None:
 
 def kind_of_boxes(folder: Path) -> str:
     """Returns what a folder's pictures have in place of classes, or nothing."""
-    names = {entry.name.lower(): entry for entry in visible(folder)}
-    inner = files_below(names["annotations"]) if "annotations" in names else ()
+    names = {entry.name.lower() for entry in visible(folder)}
+    folders = {entry.name.lower(): entry for entry in visible(folder) if entry.is_dir()}
+    inner = files_below(folders["annotations"]) if "annotations" in folders else ()
     suffixes = {path.suffix.lower() for path in inner} & {".json", ".xml"}
     if suffixes or "_annotations.coco.json" in names:
         return "detection (VOC)" if ".xml" in suffixes else "detection (COCO)"
-    if "images" not in names:
+    if "images" not in folders:
         return ""
-    if any(name in names and any(pictures_below(names[name])) for name in ("masks", "labels")):
+    if any(any(pictures_below(folders[one])) for one in ("masks", "labels") if one in folders):
         return "segmentation"
-    return "detection (YOLO)" if names.keys() & {"labels", "data.yaml", "dataset.yaml"} else ""
+    is_yolo = "labels" in folders or names & {"data.yaml", "dataset.yaml"}
+    return "detection (YOLO)" if is_yolo else ""
 
 
 def pictures_below(folder: Path) -> Iterator[Path]:

@@ -261,9 +261,9 @@ def _branch(nodes: Mapping[str, Any], name: Any) -> Iterator[dict[str, Any]]:
             return
         message, name = node.get("message"), node.get("parent")
         content = message.get("content") if isinstance(message, Mapping) else None
-        if isinstance(message, Mapping) and isinstance(content, Mapping):
-            texts = [part for part in content.get("parts") or () if _is_text(part)]
-            yield {"role": _role(message), "content": "\n".join(texts)}
+        parts = content.get("parts") if isinstance(content, Mapping) else None
+        if isinstance(message, Mapping) and _is_list(parts):
+            yield {"role": _role(message), "content": "\n".join(filter(_is_text, parts))}
 
 
 def _best_branch(message: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

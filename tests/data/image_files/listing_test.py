@@ -101,6 +101,13 @@ def test_pictures_that_cannot_be_decoded_are_counted_by_class(tmp_path):
     assert "left out 12 pictures that cannot be decoded (dog 12):" in summary
 
 
+def test_a_file_with_the_name_of_a_folder_of_boxes_is_none(tmp_path):
+    folder = write(tmp_path / "all", *several("train/images", "train/others"), "annotations")
+    (folder / "train" / "labels").write_bytes(b"?")
+    counts, _ = found(folder, tmp_path / "cache")
+    assert set(counts["train"]) == {"images", "others"}
+
+
 def test_every_class_with_two_pictures_is_in_both_parts(tmp_path):
     paths = [f"{name}/{number}.png" for name in "abcdefgh" for number in range(2)]
     counts, _ = found(write(tmp_path / "all", *paths), tmp_path / "cache", validation_share=0.1)
