@@ -45,11 +45,16 @@ def text_of_argument(argument: str) -> str:
     try:
         return os.fsencode(argument).decode("utf-8")
     except UnicodeError as error:
-        raise ValueError(f"Expected text in UTF-8, found {error}. Type it in UTF-8.") from error
+        raise ValueError(describe(error)) from error
 
 
 def describe(error: Exception) -> str:
-    """Returns the message of an error; one of the system names its file and what to do."""
+    """Returns the message of an error; one of the system names its file and what to do.
+
+    Files say themselves that they are no UTF-8: what else is read is typed, or piped.
+    """
+    if isinstance(error, UnicodeError):
+        return f"Expected text in UTF-8, found: {error}. Type it in UTF-8, or convert it."
     if not isinstance(error, OSError) or error.errno is None or error.strerror is None:
         return str(error)
     if error.filename is None:

@@ -97,6 +97,7 @@ class ImageFiles:
         class_names: in the order of the labels.
         parts: by name; a part without an example is absent.
         broken: names of the pictures that are left out, with the reasons.
+        lost: how many of them each class would have.
         listed: what the listing said besides.
         traits: how many pictures have each trait.
         highest: the level of 16-bit pictures that becomes 255.
@@ -108,6 +109,7 @@ class ImageFiles:
     class_names: tuple[str, ...]
     parts: dict[str, Part]
     broken: list[str]
+    lost: Counter[str]
     listed: Listed
     traits: Counter[str]
     highest: int
@@ -136,7 +138,9 @@ class ImageFiles:
         lines = [f"{counts or 'no'} pictures of {self.num_classes} classes in {self.path}"]
         lines += [*self._of_classes(), *self._of_pictures(), *self.listed.notes]
         if self.broken:
-            lines.append(f"left out {len(self.broken)} pictures that cannot be decoded:")
+            of = [f"{name} {number:,}" for name, number in self.lost.most_common()]
+            whose = f" ({', '.join(shortened(of))})" if of else ""
+            lines.append(f"left out {len(self.broken)} pictures that cannot be decoded{whose}:")
             lines += [f"  {text}" for text in shortened(self.broken)]
         if self.listed.others:
             lines.append(f"left out other files: {format_suffixes(self.listed.others)}")
@@ -176,7 +180,7 @@ def no_image_files(class_names: Sequence[str], highest: int) -> ImageFiles:
     """Returns an image set without pictures, for a network that knows its classes."""
     most = highest or HIGHEST
     return ImageFiles(
-        Path(), tuple(class_names), {}, [], Listed(), Counter(), most, [], "no pictures"
+        Path(), tuple(class_names), {}, [], Counter(), Listed(), Counter(), most, [], "no pictures"
     )
 
 
@@ -243,6 +247,7 @@ class Builder:
         self._path, self._max_broken, self._share = path, max_broken, validation_share
         self._rows: list[tuple[Example, Finding, tuple[str, ...]]] = []
         self._broken: list[str] = []
+        self._lost: Counter[str] = Counter()
 
     def add(self, example: Example, finding: Finding) -> None:
         """Adds an example, or names it if it is broken; ValueError if too many are."""
@@ -251,6 +256,7 @@ class Builder:
             self._rows.append((example, finding, labels or ()))
             return
         self._broken.append(f"{example.name}: {finding.problem}")
+        self._lost.update(example.labels or ())
         if len(self._broken) > self._max_broken:
             named = "; ".join(self._broken[:3])
             raise ValueError(
@@ -283,7 +289,7 @@ class Builder:
         if not traits.keys().isdisjoint(UNUSUAL):
             key.update(b"as viewers show them")  # Earlier releases decoded these otherwise.
         return ImageFiles(
-            self._path, names, parts, self._broken, self.listed, traits,
+            self._path, names, parts, self._broken, self._lost, self.listed, traits,
             highest or 2 ** found.bit_length() - 1 or HIGHEST, self._twice(parts_of),
             key.hexdigest(),
         )  # fmt: skip

@@ -31,7 +31,7 @@ LAYOUT = (
 REFUSED, CLASSES, ONE = NESTED = ("refused", "classes", "one")
 FILLERS = {
     "set", "sets", "image", "images", "img", "imgs", "picture", "pictures", "photo", "photos",
-    "data", "dataset", "folder", "split", "seg", "cropped",
+    "data", "dataset", "folder", "dir", "split", "seg", "cropped",
 }  # fmt: skip
 PART_WORD = re.compile(rf"({'|'.join(PART_NAMES)})(set|images|data)?$")
 
@@ -106,6 +106,11 @@ def is_table(path: Path) -> bool:
     return path.suffix.lower() in TABLE_SUFFIXES or path.name == "metadata.jsonl"
 
 
+def tables_in(folder: Path) -> list[Path]:
+    """Returns the tables that lie in a folder itself."""
+    return [entry for entry in visible(folder) if is_table(entry)]
+
+
 def table_of(path: Path, reading: Reading, listed: Listed) -> Iterator[Example]:
     """Yields the examples of a table, and notes the columns that are not used."""
     return list_table(path, reading.columns, reading.several_labels, listed.notes)
@@ -126,7 +131,7 @@ def list_folder(folder: Path, reading: Reading, listed: Listed) -> Iterator[Exam
     parquet = [entry for entry in entries if entry.suffix == PARQUET]
     if not parquet and not records:  # The Hub keeps Parquet files in data/.
         parquet = [one for e in entries if e.is_dir() for one in e.glob(f"*{PARQUET}")]
-    tables = [entry for entry in entries if is_table(entry)]
+    tables = tables_in(top)
     check_no_boxes(top, entries)
     if records:
         yield from list_records(records)
@@ -170,19 +175,23 @@ def list_class_folders(
     """Yields the pictures in class folders, or in those of each part, and counts other files."""
     folders = [entry for entry in visible(top) if entry.is_dir()]
     parts = {entry: part for entry in folders if (part := part_of_folder(entry.name)) is not None}
+    found, classes = False, list[tuple[Path, str | None]]()
     if parts:
         check_beside(top, list(parts), folders)
         parts = with_classes(parts, listed)
         only_train = {*parts.values()} == {TRAIN}  # Then a fraction of it is held out.
-        classes = [
-            (entry, None if only_train else part)
-            for parent, part in parts.items()
-            for entry in class_folders(parent, listed)
-        ]
+        for parent, name in parts.items():
+            part = None if only_train else name
+            if parent.is_file():
+                above = parent.parent.relative_to(folder).as_posix()
+                for one in table_of(parent, reading, listed):
+                    found = True
+                    yield one._replace(name=f"{above}/{one.name}", part=one.part or part)
+            else:
+                classes += [(entry, part) for entry in class_folders(parent, listed)]
     else:
         check_no_parts_below(top, folders)
         classes = [(entry, None) for entry in class_folders(top, listed)]
-    found = False
     for entry, part in classes:
         is_empty = True
         for label, path in labelled(entry, reading.nested, listed):
@@ -191,8 +200,8 @@ def list_class_folders(
         if is_empty:
             listed.notes.append(f"no picture in the class folder {entry.relative_to(folder)}/")
     if not found:
-        others = listed.others
-        found_instead = f" It holds {format_suffixes(others)}." if others else ""
+        others = format_suffixes(Counter(map(suffix_of, files_below(folder))))
+        found_instead = f" It holds {others}." if others else ""
         raise ValueError(f"{folder} holds no picture in a class folder.{found_instead} {LAYOUT}.")
 
 
@@ -202,18 +211,26 @@ def part_of_folder(name: str) -> str | None:
     >>> part_of_folder("seg_train"), part_of_folder("TestSet"), part_of_folder("trains")
     ('train', 'test', None)
     """
-    words = [word for word in re.split(r"[\W_\d]+", name.lower()) if word not in FILLERS and word]
+    words = words_of(name)
     match = PART_WORD.match(words[0]) if len(words) == 1 else None
     return PART_NAMES[match[1]] if match else None
 
 
+def words_of(name: str) -> list[str]:
+    """Returns the words of a folder's name, without those that tell nothing."""
+    return [word for word in re.split(r"[\W_\d]+", name.lower()) if word and word not in FILLERS]
+
+
 def with_classes(parts: dict[Path, str], listed: Listed) -> dict[Path, str]:
-    """Returns the parts whose pictures are in class folders, and notes the others."""
+    """Returns the parts whose pictures are in class folders, or in a table; notes the others."""
     kept = {}
     for entry, part in parts.items():
         inner = descend(entry, into_parts=True)
-        if any(child.is_dir() and any(pictures_below(child)) for child in visible(inner)):
+        classes = [one for one in visible(inner) if one.is_dir() and any(pictures_below(one))]
+        if len(classes) > 1 or any(words_of(one.name) for one in classes):
             kept[inner] = part
+        elif len(tables := tables_in(entry)) == 1:
+            kept[tables[0]] = part
         elif count := sum(1 for _ in pictures_below(entry)):
             listed.notes.append(
                 f"left out {count:,} pictures of {entry.name}/, which are in no class folder"
@@ -267,32 +284,51 @@ def check_beside(folder: Path, parts: list[Path], folders: list[Path]) -> None:
 
 def check_no_parts_below(folder: Path, folders: list[Path]) -> None:
     """Raises ValueError for a folder of several in which parts are, not classes."""
-    for entry in folders:
-        parts = [one for one in visible(entry) if one.is_dir() and part_of_folder(one.name)]
-        if parts and len(folders) > 1:
-            raise ValueError(
-                f"{folder} holds {entry.name}/ with the part {parts[0].name}/ beside other "
-                f"folders. Give the folder that holds the parts, such as --data {entry}."
-            )
+    holding = {
+        entry: parts[0].name
+        for entry in folders
+        if (parts := [one for one in visible(entry) if one.is_dir() and part_of_folder(one.name)])
+    }
+    if not holding or len(folders) == 1:
+        return
+    first, part = next(iter(holding.items()))
+    if len(holding) == 1:
+        raise ValueError(
+            f"{folder} holds {first.name}/ with the part {part}/ beside other folders. Give the "
+            f"folder that holds the parts, such as --data {first}."
+        )
+    raise ValueError(
+        f"{folder} holds parts in several folders: {', '.join(one.name for one in holding)}. If "
+        f"these are classes, move them into the parts ({part}/{first.name}/); else give one of "
+        f"them, such as --data {first}."
+    )
 
 
 def check_no_boxes(folder: Path, entries: list[Path]) -> None:
-    """Raises ValueError for a data set of detection, whose pictures have boxes and no class."""
-    names = {entry.name.lower() for entry in entries}
-    kind = ""
-    if {"images", "labels"} <= names or {"data.yaml", "dataset.yaml"} & names:
-        kind = "YOLO"
-    elif "annotations" in names:
-        files = next(entry for entry in entries if entry.name.lower() == "annotations")
-        inner = {path.suffix.lower() for path in files.iterdir()} if files.is_dir() else set()
-        kind = "COCO" if ".json" in inner else "VOC" if ".xml" in inner else ""
-    elif any(path.name == "_annotations.coco.json" for path in folder.glob("*/*.json")):
-        kind = "COCO"
+    """Raises ValueError for a data set whose pictures have boxes or masks, and no class."""
+    parts = [entry for entry in entries if entry.is_dir() and part_of_folder(entry.name)]
+    kind = next(filter(None, map(kind_of_boxes, [folder, *parts])), "")
     if kind:
         raise ValueError(
-            f"{folder} is a data set of detection ({kind}): its pictures have boxes, and no class "
-            f"of their own. Cut the boxes out into class folders. {LAYOUT}."
+            f"{folder} is a data set of {kind}: its pictures have boxes or masks, and no class of "
+            f"their own. Cut what is to be told apart out into class folders. {LAYOUT}."
         )
+
+
+def kind_of_boxes(folder: Path) -> str:
+    """Returns what a folder's pictures have in place of classes, or nothing."""
+    names = {entry.name.lower() for entry in visible(folder)}
+    folders = {entry.name.lower(): entry for entry in visible(folder) if entry.is_dir()}
+    inner = files_below(folders["annotations"]) if "annotations" in folders else ()
+    suffixes = {path.suffix.lower() for path in inner} & {".json", ".xml"}
+    if suffixes or "_annotations.coco.json" in names:
+        return "detection (VOC)" if ".xml" in suffixes else "detection (COCO)"
+    if "images" not in folders:
+        return ""
+    if any(any(pictures_below(folders[one])) for one in ("masks", "labels") if one in folders):
+        return "segmentation"
+    is_yolo = "labels" in folders or names & {"data.yaml", "dataset.yaml"}
+    return "detection (YOLO)" if is_yolo else ""
 
 
 def pictures_below(folder: Path) -> Iterator[Path]:

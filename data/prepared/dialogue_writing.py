@@ -53,16 +53,15 @@ def write_dialogues(
     spelling = Spelling([_ids_of(word, vocabulary, unknown_words) for word in index.words()])
     counts = _Counts(len(vocabulary))
     finder, *others = (PairFinder(settings.pairing, settings.context) for _ in range(3))
-    repeats = find_repeats(index, iter(others))
-    keep_apart = keep_apart and repeats.is_possible
+    repeats = find_repeats(index, iter(others), apart=keep_apart)
     num_repeated = 0
     num_ids = len(vocabulary) + len(unknown_words)
     with _Arrays(folder, num_ids) as arrays:
-        hashed = HELD_OUT | TRAINED if len(repeats.hashes) else 0
+        hashed = HELD_OUT | TRAINED if any(map(len, repeats.given_up)) else 0
         for block, pairs in blocks_with_pairs(index, finder, hashed):
             repeated = repeats.of(pairs)
             num_repeated += int(np.sum(repeated))
-            kept = pairs.only(~repeated) if keep_apart else pairs
+            kept = pairs.only(~repeated) if repeats.kept_apart else pairs
             arrays.add(block, spelling, kept, counts)
         arrays.append("unigram_counts", counts.unigrams)
     num_train, num_held_out = arrays.num_pairs
@@ -77,12 +76,18 @@ def write_dialogues(
     words = json.dumps(unknown_words, ensure_ascii=False, indent=0)
     (folder / UNKNOWN_WORDS).write_text(words, encoding="utf-8")
     TextCodec(settings.text, vocabulary).save(folder / CODEC)
+    told = [f"{count_of(num_train, 'pair')} to train on, {num_held_out:,} to test on"]
+    if finder.num_empty:
+        told.append(f"left out {count_of(finder.num_empty, 'pair')} with an empty turn")
+    if finder.num_unpaired:
+        told.append(f"left out {count_of(finder.num_unpaired, 'turn')} without a partner")
+    if num_repeated and repeats.kept_apart:
+        told.append(f"left out {count_of(num_repeated, 'pair')} that the other part has")
+    elif num_repeated:
+        told.append(f"of those to test on, {num_repeated:,} are trained on too")
     summary = [
         *report,
-        f"{count_of(num_train, 'pair')} to train on, {num_held_out:,} to test on; left out: "
-        f"{count_of(finder.num_empty, 'pair')} with an empty turn, "
-        f"{count_of(finder.num_unpaired, 'turn')} without a partner",
-        *_describe_repeats(num_repeated, PARTS[repeats.leaves], keep_apart=keep_apart),
+        "; ".join(told),
         f"{counts.num_tokens:,} tokens, vocabulary of {len(vocabulary):,}, "
         f"{counts.unknown_rate:.2%} of the test's tokens are unknown",
     ]
@@ -91,12 +96,6 @@ def write_dialogues(
         "pairs": dict(zip(PARTS, arrays.num_pairs, strict=True)),
     }
     write_manifest(folder, key, summary, arrays.types, facts)
-
-
-def _describe_repeats(number: int, part: str, *, keep_apart: bool) -> list[str]:
-    where = {"train": "trained on", "held_out": "tested on"}[part]
-    does = f"left out where they would be {where}" if keep_apart else "kept in both"
-    return [f"{number:,} pairs that both parts have are {does}"] if number else []
 
 
 def _ids_of(word: str, vocabulary: Vocabulary, unknown_words: list[str]) -> tuple[int, ...]:

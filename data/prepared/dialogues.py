@@ -6,7 +6,6 @@ import dataclasses
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,7 +17,7 @@ from towers.data.prepared.corpus import CODEC
 from towers.data.prepared.dialogue_corpus import DialogueCorpus
 from towers.data.prepared.dialogue_index import DialogueIndex, marked
 from towers.data.prepared.dialogue_writing import write_dialogues
-from towers.data.prepared.digests import digest_files
+from towers.data.prepared.digests import digest_files, digest_of
 from towers.data.prepared.filling import describe_unmatched, fill
 from towers.data.prepared.learning import evenly_spaced, learn_subwords
 from towers.data.prepared.preparation import DialoguePreparation
@@ -54,6 +53,7 @@ def prepare_files(
     processes: int | None = None,
     write: Write = print,
     codec: TextCodec | None = None,
+    trained: str | None = None,
 ) -> DialogueCorpus:
     """Returns the corpus of some files or folders, from its cache if there is one.
 
@@ -70,6 +70,7 @@ def prepare_files(
         write: receives warnings, lines about the progress, and the summary of a new cache.
         codec: of a trained model, which is to be evaluated with all of the files: they are held
             out, and nothing is learnt from them. None learns a vocabulary.
+        trained: the key of what that model was trained with, which is prepared as it was then.
 
     Raises:
         ValueError: an argument or a file is wrong, or a part has no pair.
@@ -101,6 +102,7 @@ def prepare_files(
         return split(dialogues_of([one.path for one in weighted]), settings.held_out)
 
     content = digest_files(labelled)
+    codec = None if settings.key(content) == trained else codec
     if codec is not None:
         settings = dataclasses.replace(settings, text=codec.settings)
         content += digest_of(codec)
@@ -110,13 +112,6 @@ def prepare_files(
     return _prepare(
         read, settings, cache, num_bytes, processes, write, keep_apart=not told, codec=codec
     )
-
-
-def digest_of(codec: TextCodec) -> str:
-    """Returns a digest of a codec's files."""
-    with tempfile.TemporaryDirectory() as folder:
-        codec.save(folder)
-        return digest_files((path.name, path) for path in files_below(Path(folder)))
 
 
 def prepare_dialogues(

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import os
+import tempfile
 import threading
 from collections.abc import Iterable
 from concurrent.futures import Future
 from pathlib import Path
 
+from towers.data.folders import files_below
+from towers.data.text import TextCodec
 from towers.data.text.files import reason_of
 
 _BLOCK_BYTES = 1 << 20
@@ -20,6 +23,13 @@ def digest_files(labelled: Iterable[tuple[str, Path]]) -> str:
     for label, path in labelled:
         digest.update(os.fsencode(f"{label}|{digest_file(path)}\n"))
     return digest.hexdigest()
+
+
+def digest_of(codec: TextCodec) -> str:
+    """Returns a digest of a codec's files."""
+    with tempfile.TemporaryDirectory() as folder:
+        codec.save(folder)
+        return digest_files((path.name, path) for path in files_below(Path(folder)))
 
 
 def digest_file(path: Path) -> str:

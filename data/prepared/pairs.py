@@ -18,7 +18,7 @@ from towers.data.prepared.dialogue_index import (
 
 _ODD = np.uint64(0x9E3779B97F4A7C15)  # Knuth's multiplicative hashing, the golden ratio in 64 bits.
 _PLACE = np.uint64(1 << 32)  # Words are smaller.
-_ENOUGH = 10  # Held-out pairs must be left, or half of few, else the training gives up its own.
+_ENOUGH = 1000  # Held-out pairs, or half of fewer, must be left: training gives up so many.
 
 
 class PairFinder:
@@ -98,25 +98,34 @@ def blocks_with_pairs(
 
 
 class Repeats(NamedTuple):
-    """Which pairs are in both parts.
+    """The pairs that are in both parts.
 
     Attributes:
-        hashes: uint64, sorted.
-        leaves: the number of the part that gives them up: 0 is training, 1 is held out.
-        is_possible: whether that part has other pairs.
+        given_up: uint64, sorted: the hashes of those that training gives up, and of those that the
+            held-out part does.
+        kept_apart: whether they are given up; else they are only counted.
     """
 
-    hashes: np.ndarray
-    leaves: int
-    is_possible: bool
+    given_up: tuple[np.ndarray, np.ndarray]
+    kept_apart: bool
 
     def of(self, pairs: Pairs) -> np.ndarray:
         """Returns which pairs the part that they are in gives up, bool."""
-        return (pairs.is_held_out == bool(self.leaves)) & _is_in(pairs.hashes, self.hashes)
+        train, held_out = (_is_in(pairs.hashes, hashes) for hashes in self.given_up)
+        return np.where(pairs.is_held_out, held_out, train)
 
 
-def find_repeats(index: DialogueIndex, finders: Iterator[PairFinder]) -> Repeats:
-    """Returns the pairs that both parts have; in memory are the hashes of the held-out ones."""
+def find_repeats(index: DialogueIndex, finders: Iterator[PairFinder], *, apart: bool) -> Repeats:
+    """Returns the pairs that both parts have; in memory are the hashes of the held-out ones.
+
+    The held-out part gives them up, but for as many, the most frequent there, as it needs besides
+    its own: these training gives up. The only pair of a corpus stays in both.
+
+    Args:
+        index: of the dialogues.
+        finders: of pairs, two.
+        apart: whether they may be given up.
+    """
     blocks = blocks_with_pairs(index, next(finders), HELD_OUT)
     found = [pairs.hashes[pairs.is_held_out] for _, pairs in blocks]
     held_out = np.sort(np.concatenate([np.zeros(0, np.uint64), *found]))
@@ -128,9 +137,15 @@ def find_repeats(index: DialogueIndex, finders: Iterator[PairFinder]) -> Repeats
         trained = trained[_is_in(trained, held_out)]
         num_others -= len(trained)
         is_trained |= np.isin(held_out, trained) if len(trained) else False
-    is_enough = np.sum(~is_trained) >= min(_ENOUGH, max(1, len(held_out) // 2))
-    is_possible = bool(is_enough or num_others)
-    return Repeats(np.unique(held_out[is_trained]), int(is_enough), is_possible)
+    repeated, counts = np.unique(held_out[is_trained], return_counts=True)
+    num_own = int(np.sum(~is_trained))
+    num_wanted = min(_ENOUGH, max(1, len(held_out) // 2)) - num_own
+    order = np.argsort(-counts, kind="stable")
+    num_kept = int(np.searchsorted(np.cumsum(counts[order]), num_wanted)) + 1
+    most = len(repeated) - (not num_others)  # Some must be trained on.
+    num_kept = max(0, min(num_kept, most)) if num_wanted > 0 else 0
+    kept, left = (np.sort(repeated[part]) for part in (order[:num_kept], order[num_kept:]))
+    return Repeats((kept, left), apart and bool(num_kept or num_own))
 
 
 def _is_in(values: np.ndarray, some: np.ndarray) -> np.ndarray:

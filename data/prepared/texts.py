@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import os
@@ -13,15 +14,21 @@ import numpy as np
 from towers.data.prepared.caches import Write, open_or_prepare
 from towers.data.prepared.chunks import Chunk, Spelling, TokenisedChunk, in_chunks
 from towers.data.prepared.corpus import CODEC, TextCorpus, array_file, dtype_of_ids, write_manifest
-from towers.data.prepared.digests import digest_files
+from towers.data.prepared.digests import digest_files, digest_of
 from towers.data.prepared.filling import TokenFiles, describe_unmatched, fill
 from towers.data.prepared.learning import learn_codec
 from towers.data.prepared.passages import ENDS, passages, passages_of_parts
 from towers.data.prepared.preparation import TextPreparation
 from towers.data.reading.report import TextReport
-from towers.data.reading.text_files import PARTS, describe_others, describe_parts, find_texts
+from towers.data.reading.text_files import (
+    PARTS,
+    TextFile,
+    describe_others,
+    describe_parts,
+    find_texts,
+)
 from towers.data.reading.texts import Reader
-from towers.data.text import TextCodec, TextSettings
+from towers.data.text import LineCodec, TextCodec, TextSettings
 from towers.ground.durable import publish
 from towers.ground.progress import Progress
 from towers.ground.special_ids import SEPARATOR
@@ -37,6 +44,9 @@ def prepare_texts(
     *,
     processes: int | None = None,
     write: Write = print,
+    codec: LineCodec | None = None,
+    trained: str | None = None,
+    part: str = "test",
 ) -> TextCorpus:
     """Returns the ids of some files or folders, from their cache if there is one.
 
@@ -50,13 +60,22 @@ def prepare_texts(
         folder: of all caches; each has a folder of its own in it, named by its key.
         processes: number of processes that tokenise; by default one for each core.
         write: receives lines about the progress, and the summary.
+        codec: of a trained model, which is to be evaluated. None learns one.
+        trained: the key of what that model was trained with, which is prepared as it was then.
+        part: what the model is evaluated with: the files whose names tell it, or else all of them.
 
     Raises:
         ValueError: an argument or a file is wrong, or a part has no text.
         OSError: something cannot be written; what was written stays.
     """
     files = find_texts(paths, code=settings.code)
-    content = digest_files((f"{file.kind}|{file.part}", file.path) for file in files)
+    content = content_of(files)
+    codec = None if settings.key(content) == trained else codec
+    if codec is not None:
+        chosen = [file for file in files if file.part == part] or files
+        files = [file._replace(part=part) for file in chosen]
+        settings = dataclasses.replace(settings, text=codec.settings)
+        content = content_of(files) + digest_of(codec)
     num_bytes = sum(file.path.stat().st_size for file in files)
 
     def notes() -> list[str]:
@@ -69,7 +88,12 @@ def prepare_texts(
         return passages(files, reader, settings.held_out)
 
     cache = Path(folder) / settings.key(content)
-    return _prepare(read, settings, cache, num_bytes, processes, write, notes)
+    return _prepare(read, settings, cache, num_bytes, processes, write, notes, codec)
+
+
+def content_of(files: Sequence[TextFile]) -> str:
+    """Returns a digest of the content of files, their kinds and their parts."""
+    return digest_files((f"{file.kind}|{file.part}", file.path) for file in files)
 
 
 def prepare_words(
@@ -108,9 +132,12 @@ def _prepare(
     processes: int | None,
     write: Write,
     notes: Callable[[], list[str]] = list,
+    given: LineCodec | None = None,
 ) -> TextCorpus:
     def prepare(folder: Path, work: Path) -> None:
-        if not (folder / CODEC).exists():  # An earlier process may have learnt it.
+        if given is not None:
+            given.save(folder / CODEC)
+        elif not (folder / CODEC).exists():  # An earlier process may have learnt it.
             report = TextReport()
             with Progress("learning the vocabulary", num_bytes, write) as progress:
                 texts = read(report, progress.add)
@@ -137,17 +164,24 @@ def _prepare(
                 *ids.describe_changes(report.num_lines),
                 *describe_unmatched(settings.text),
             ]
-            _finish(ids, lines, settings, folder, cache.name)
+            _finish(ids, lines, settings, folder, cache.name, learns=given is None)
 
     return open_or_prepare(cache, TextCorpus, prepare, write)
 
 
 def _finish(
-    ids: TextIds, report: Sequence[str], settings: TextPreparation, folder: Path, key: str
+    ids: TextIds,
+    report: Sequence[str],
+    settings: TextPreparation,
+    folder: Path,
+    key: str,
+    *,
+    learns: bool,
 ) -> None:
     """Writes the manifest; raises ValueError if there is nothing to train on or to evaluate."""
     num_tokens = ids.num_tokens
-    if not (num_tokens["train"] and num_tokens["valid"]):
+    needed = [num_tokens["train"], num_tokens["valid"]] if learns else [sum(num_tokens.values())]
+    if not all(needed):
         raise ValueError(
             "A text must give passages for the parts train and valid. Received "
             f"{num_tokens['train']:,} and {num_tokens['valid']:,} tokens; give more text, "

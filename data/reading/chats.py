@@ -18,12 +18,13 @@ from towers.data.reading.messages import (
     turns_of_messages,
 )
 from towers.data.reading.records import LIST_KEYS, best_of, turns_of
-from towers.data.reading.tsv import WRONG_ANSWER
+from towers.data.reading.tsv import WRONG_ANSWER, judges
 
 _TIMES = frozenset(TIMES)
 TREE = ("parent_id", "message_id")
 _DEPTH = 4  # Of objects that hold chats.
 _SHOWN = 8  # Keys of a record that is no dialogue.
+_LOOKED_AT = 200  # Records by which it is told what their labels mean.
 NO_TEXT = "messages that are no text"
 
 
@@ -32,7 +33,12 @@ class Chats:
 
     Args:
         file: that has them.
+
+    Attributes:
+        judged: whether labels of 0 and 1 judge answers.
     """
+
+    judged = False
 
     def __init__(self, file: DialogueFile):
         self._file = file
@@ -87,8 +93,14 @@ def dialogues_of(
         file: that has them.
         flaw: what to call a record that is none of these.
     """
-    chats = Chats(file)
-    for line, record in records:
+    chats, records = Chats(file), iter(records)
+    first = list(itertools.islice(records, 1))
+    if any(_label_of(record) is not None for _, record in first):
+        first += itertools.islice(records, _LOOKED_AT)
+        labelled = (one for _, one in first if str(_label_of(one)) in ("0", "1"))
+        answered = ((turns_of(one, file.layout) or [], str(_label_of(one))) for one in labelled)
+        chats.judged = judges((tuple(turns[:-1]), label) for turns, label in answered if turns)
+    for line, record in itertools.chain(first, records):
         yield from _dialogues_of(record, line, file, flaw, chats)
     yield from chats.dialogues()
 
@@ -118,16 +130,23 @@ def _dialogues_of(
         if isinstance(record, Mapping) and not file.report.skipped[flaw]:
             keys = ", ".join(map(repr, list(record)[:_SHOWN]))
             file.report.note(f"{file.path}:{line.number} has the keys {keys}")
-    if turns and not layout.columns and is_wrong(record, turns):
+    if turns and not layout.columns and is_wrong(record, turns, judged=chats.judged):
         file.skip(WRONG_ANSWER, line)
         return
     yield from file.dialogue(turns, line, flaw)
 
 
-def is_wrong(record: Any, turns: Sequence[str]) -> bool:
-    """Returns whether the label of a record says that its answer is wrong."""
-    label = record.get("label") if isinstance(record, Mapping) else None
-    return label is False or (str(label) == "0" and getattr(turns, "has_roles", False))
+def is_wrong(record: Any, turns: Sequence[str], *, judged: bool) -> bool:
+    """Returns whether the label of a record says that its answer is wrong: false, or a 0 where
+    labels judge answers.
+    """
+    label = _label_of(record)
+    is_0 = judged and str(label) == "0" and getattr(turns, "has_roles", False)
+    return label is False or is_0
+
+
+def _label_of(record: Any) -> Any:
+    return record.get("label") if isinstance(record, Mapping) else None
 
 
 def parts_of(record: Any) -> list[Any]:

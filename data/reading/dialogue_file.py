@@ -84,13 +84,17 @@ class DialogueFile:
             self.report.num_lines += 1
             yield line
 
-    def usable_lines(self, most_characters: int = MAX_LINE_CHARACTERS) -> Iterator[Line]:
+    def usable_lines(
+        self, most_characters: int = MAX_LINE_CHARACTERS, *, counts_blank: bool = True
+    ) -> Iterator[Line]:
         """Yields the lines that are whole and not blank; counts the others as skipped."""
         for line in self.lines(most_characters):
-            if line.is_cut or not line.text.strip():
-                self.skip(TOO_LONG if line.is_cut else BLANK_LINE, line)
-            else:
+            if line.is_cut:
+                self.skip(TOO_LONG, line)
+            elif line.text.strip():
                 yield line
+            elif counts_blank:
+                self.skip(BLANK_LINE, line)
 
     def sample(self) -> list[str]:
         """Returns the first lines that are whole and not blank, without counting."""

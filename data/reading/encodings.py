@@ -1,8 +1,9 @@
-"""Text that decodes by a wrong codec: told by letters that nobody writes."""
+"""Text that decodes by a wrong codec: told by letters that nobody writes, or by their script."""
 
 from __future__ import annotations
 
 import codecs
+import re
 from contextlib import closing
 from itertools import islice
 from pathlib import Path
@@ -13,6 +14,12 @@ GUOBIAO = ("gb18030", "gbk", "gb2312")
 OTHERS = ("big5hkscs", "shift_jis", "euc_jp", "euc_kr")
 MOST_RARE = 0.2  # Of the Chinese characters; in text that is what it says, some thousandths are.
 LEAST_CHARACTERS = 20
+# Text that another codec decodes into one script, so much of the letters, is of that script:
+# Korean syllables are usual Chinese characters by GB18030, and its kana are those of EUC-JP.
+SCRIPTS = {
+    "euc_kr": (re.compile("[\uac00-\ud7a3]"), 0.95, "Korean"),
+    "euc_jp": (re.compile("[\u3041-\u3096\u30a1-\u30fa]"), 0.2, "Japanese"),
+}
 _SAMPLE_BYTES, _NUM_SAMPLES = 1 << 16, 2
 
 
@@ -32,6 +39,14 @@ def check_decoded(path: Path, encoding: str) -> None:
         raise ValueError(f"{path}: expected {encoding}, found UTF-8. Give --encoding utf-8.")
     if name not in GUOBIAO:
         return
+    for other, (script, least, language) in SCRIPTS.items():
+        letters = [one for one in _strict(raw, other) if one.isalpha() and not one.isascii()]
+        found = sum(script.match(one) is not None for one in letters)
+        if len(letters) >= LEAST_CHARACTERS and found >= least * len(letters):
+            raise ValueError(
+                f"{path}: expected {encoding}, found bytes that are {language} by {other}. Give "
+                f"--encoding {other}."
+            )
     rare = rare_fraction(raw.decode(encoding, "ignore"))
     if rare <= MOST_RARE:
         return

@@ -118,7 +118,7 @@ def _messages(
 ) -> Iterator[tuple[re.Match[str] | None, list[str], Line]]:
     """Yields (what begins a message, its lines, the first one); None begins a conversation."""
     begun: tuple[re.Match[str] | None, list[str], Line] | None = None
-    for line in file.usable_lines():
+    for line in file.usable_lines(counts_blank=False):
         text = _plain(line.text)
         match = head.fullmatch(text)
         if match:

@@ -6,13 +6,14 @@ from __future__ import annotations
 import re
 from typing import Any
 
-# Marks of who speaks in a text that holds a dialogue, each at the beginning of a line.
+# Marks of who speaks in a text that holds a dialogue, each at the beginning of a line, whose end
+# may be spelled as a backslash and an n.
 _NAMES = (
     "human|assistant|user|bot|chatbot|ai|gpt|system|instruction|response|prompter|用户|助手|问|答|"
     "function response|tool"
 )
 _MARK = re.compile(
-    rf"(?:^|\n)[ \t]*(?:#+ *)?(?i:({_NAMES}|q|a)) *[:：]|(?<=[\s。！？.!?])(Human|Assistant):"
+    rf"(?:^|\n|\\n)[ \t]*(?:#+ *)?(?i:({_NAMES}|q|a)) *[:：]|(?<=[\s。！？.!?])(Human|Assistant):"
 )
 _TEMPLATE = re.compile(r"<\|im_start\|>\s*(\w+)\s*\n|<\|(user|assistant|system)\|>\s*")
 _ENDS = re.compile(r"<\|im_end\|>|<\|end\|>|</s>|<s>|<\|endoftext\|>|#+\s*$")

@@ -13,7 +13,7 @@ from towers.data.reading.times import seconds_of
 
 TIMES = (
     *("timestamp_ms", "date_unixtime", "timestamp", "createtime", "create_time", "strtime", "time"),
-    *("date", "ts", "created_at", "时间", "日期", "发送时间"),
+    *("date", "ts", "created_at", "originalarrivaltime", "sent_at", "时间", "日期", "发送时间"),
 )
 OWN = ("issender", "is_sender", "is_self", "issend")  # 1 is one's own message.
 TALKS = (

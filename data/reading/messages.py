@@ -125,8 +125,9 @@ def sides_of(senders: Iterable[str], me: str = "") -> dict[str, str | None]:
     unknown = [sender for sender, side in sides.items() if side == ""]
     known = set(sides.values())
     if ANSWERS not in known:
-        asked = next((place for place, one in enumerate(order) if sides[one] in (ASKS, "")), 0)
-        systems = {one for one in order[asked:] if one.strip().lower() == "system"}
+        asked = next((place for place, one in enumerate(order) if sides[one] in (ASKS, "")), None)
+        after = [] if asked is None else order[asked:]
+        systems = {one for one in after if one.strip().lower() == "system"}
         if systems:
             sides.update(dict.fromkeys(systems, ANSWERS))
         elif ASKS in known and len(unknown) == 1:

@@ -8,7 +8,7 @@ from typing import Any, TypeGuard
 
 from towers.data.reading.layout import Layout
 from towers.data.reading.marks import is_marked, marked_messages
-from towers.data.reading.messages import Message, as_answers, turns_of_messages
+from towers.data.reading.messages import Message, Turns, as_answers, turns_of_messages
 from towers.data.reading.report import ReadingReport
 
 # The last column is the answer; the ones before it are the question.
@@ -46,6 +46,7 @@ LIST_KEYS = (
     *("turns", "dialogue", "messages", "conversations", "conversation", "contents", "dialog"),
     *("data", "utterances", "history", "chosen", "log", "chat"),
 )
+SPEAKERS = ("speakers", "roles")  # A list of who says each of a list of texts.
 ROLES = (
     *(
         "role",
@@ -58,7 +59,7 @@ ROLES = (
         "from_name",
         "user",
         "name",
-        *("speaker_id", "sender_id", "user_id", "participant", "agent"),
+        *("speaker_id", "sender_id", "user_id", "participant", "agent", "creator"),
     ),
     *("nickname", "发送人", "发送者", "昵称"),
 )
@@ -92,7 +93,7 @@ def turns_of(
     for taken, found in _readings(record, layout):
         turns = found if found is None else _of_list(found, layout, report)
         if turns:
-            if taken[1:]:
+            if taken[1:] and not isinstance(turns, Turns):
                 turns = as_answers(turns)
             report.take(taken, record)
             return turns
@@ -109,9 +110,14 @@ def _readings(
             if _is_list(record.get(key)) and not (names and key in ("history", *names)):
                 chosen = record.get("chosen")
                 more = [chosen] if isinstance(chosen, Mapping) else []
+                said = _spoken(record, record[key])
+                if said:
+                    yield (key, said[0]), said[1]
                 yield (key, "chosen") if more else (key,), _last_of(record[key]) + more
         if _is_list(record.get("content")) and _role(record) is None:
             yield ("content",), list(record["content"])
+        if isinstance(record.get("mapping"), Mapping):
+            yield ("mapping",), list(_branch(record["mapping"], record.get("current_node")))[::-1]
         if isinstance(record.get("prompt"), Mapping):
             yield ("prompt",), list(_best_branch(record["prompt"]))
     if names:
@@ -233,6 +239,31 @@ def _last_of(items: Sequence[Any]) -> list[Any]:
         if _is_list(history) and _is_list(candidates) and candidates:
             return [*history, candidates[-1]]
     return list(items)
+
+
+def _spoken(
+    record: Mapping[str, Any], texts: Sequence[Any]
+) -> tuple[str, list[dict[str, Any]]] | None:
+    """Returns the key of a list that says who speaks each text, and the messages, or None."""
+    for key in SPEAKERS:
+        names = record.get(key)
+        if _is_list(names) and len(names) == len(texts) and all(map(_is_text, [*names, *texts])):
+            pairs = zip(names, texts, strict=True)
+            return key, [{"role": name, "content": text} for name, text in pairs]
+    return None
+
+
+def _branch(nodes: Mapping[str, Any], name: Any) -> Iterator[dict[str, Any]]:
+    """Yields the messages of a tree of ChatGPT's, from that of a node up to the first one."""
+    for _ in nodes:  # There may be a circle.
+        node = nodes.get(name) if isinstance(name, str) else None
+        if not isinstance(node, Mapping):
+            return
+        message, name = node.get("message"), node.get("parent")
+        content = message.get("content") if isinstance(message, Mapping) else None
+        parts = content.get("parts") if isinstance(content, Mapping) else None
+        if isinstance(message, Mapping) and _is_list(parts):
+            yield {"role": _role(message), "content": "\n".join(filter(_is_text, parts))}
 
 
 def _best_branch(message: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

@@ -25,7 +25,7 @@ ENCODING_ADVICE = (
 
 MOST_KINDS = 1000  # Of roles and of keys are counted.
 SHOWN = 8
-MOST_LINES = 3  # Of one sort.
+MOST_TOLD = 3  # Of one sort.
 
 
 @dataclass
@@ -202,9 +202,10 @@ class TextReport(Report):
 
 
 def _few(lines: Sequence[str], noun: str) -> list[str]:
-    """Returns the first lines, with a word about those that are left."""
-    left = len(lines) - MOST_LINES
-    return [*lines[:MOST_LINES], *([f"and {count(left, noun)}"] if left > 0 else [])]
+    """Returns one line of the first ones, with a word about those that are left, or none."""
+    left = len(lines) - MOST_TOLD
+    told = [*lines[:MOST_TOLD], *([f"and {count(left, noun)}"] if left > 0 else [])]
+    return ["; ".join(told)] if told else []
 
 
 def _listed(counts: Mapping[str, int]) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from towers.data.compression import decompressed, read_errors
 from towers.data.folders import files_below, format_suffixes, suffix_of
 from towers.data.reading.parquet import MAGIC
 from towers.data.text.files import reason_of
@@ -45,10 +46,14 @@ OTHER_KINDS = {
 # How files of these kinds begin, whatever their names are.
 BEGINNINGS = {
     "subtitles": re.compile(rb"WEBVTT|\s*\d+\s*\n\d+:\d\d:\d\d[,.]\d+ --> "),
-    "HTML or XML": re.compile(rb"\s*<(?:!doctype\s|html\b|\?xml\s)", re.IGNORECASE),
+    "HTML or XML": re.compile(
+        rb'\s*<(?:!doctype\s|html\b|\?xml\s|[a-z][\w:.-]*\s+[a-z][\w:.-]*=")', re.IGNORECASE
+    ),
     "dialogues": re.compile(rb"E\r?\nM "),
 }
 _BEGIN_BYTES = 256
+_RECORD = re.compile(rb"\s*\{\s*\"[^\n]*\}\s*\n\s*\{")  # An object, and one on the next line.
+_RECORD_BYTES = 1 << 20
 _PART_NAMES = {"valid": "valid", "validation": "valid", "val": "valid", "dev": "valid"} | {
     part: part for part in PARTS
 }
@@ -93,9 +98,10 @@ def find_texts(paths: Iterable[str | os.PathLike[str]], *, code: bool = False) -
             )
         if not files:
             suffixes = ", ".join(SUFFIXES)
+            held = format_suffixes(Counter(map(suffix_of, files_below(path)))) or "nothing"
             raise ValueError(
                 f"{path}: expected a folder with texts ({suffixes}, also with .gz or .zst), found "
-                "no such file in it. Name the files themselves if their names end otherwise."
+                f"{held}. Name the files themselves if their names end otherwise."
             )
         for file in files:
             if file.resolve() not in found:
@@ -170,6 +176,8 @@ def kind_of(path: Path) -> str:
         raise ValueError(f"{path}: expected a file, found a pipe or a device. Save the text first.")
     suffix = _suffix(path)
     for kind, suffixes in OTHER_KINDS.items():
+        if suffix == ".json" and _RECORD.match(_beginning(path)):
+            return "json_lines"
         if suffix in suffixes.split():
             raise _other_kind(path, f"a {suffix} file ({kind})", kind)
     try:
@@ -186,6 +194,15 @@ def kind_of(path: Path) -> str:
         if not is_code(path) and pattern.match(begin.removeprefix(codecs.BOM_UTF8)):
             raise _other_kind(path, f"{kind}: {begin[:20]!r}", kind)
     return next((kind for kind, suffixes in KINDS.items() if suffix in suffixes), "text")
+
+
+def _beginning(path: Path) -> bytes:
+    """Returns how a file begins, compressed or not; nothing if it cannot be read."""
+    try:
+        with path.open("rb") as raw, decompressed(raw, path) as file:
+            return file.read(_RECORD_BYTES)
+    except read_errors():
+        return b""
 
 
 def _other_kind(path: Path, found: str, kind: str) -> ValueError:

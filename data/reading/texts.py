@@ -27,6 +27,7 @@ MAX_RECORD_CHARACTERS = 16_000_000
 ENOUGH_RECORDS = 1000  # If so many have no text, the others will not either.
 DAMAGED = "\ufffd"
 DOCUMENT_END = "\0"  # Stands for a line; no line has it.
+WRITTEN_END = "<|endoftext|>"  # As a line it says the same.
 
 
 class Reader(NamedTuple):
@@ -64,7 +65,7 @@ class Reader(NamedTuple):
                 if end_all:
                     usable.append(DOCUMENT_END)
                     self.report.num_documents += 1
-                is_open = self.documents and not end_all
+                is_open = self.documents and usable[-1] != DOCUMENT_END
                 yield usable
         if is_open:
             self.report.num_documents += 1
@@ -111,6 +112,11 @@ class Reader(NamedTuple):
         if "\0" in block or DAMAGED in block:
             lines = [line for line in lines if self._is_whole(line, file)]
         self.report.num_lines += len(lines)
+        if self.documents and WRITTEN_END in block:
+            lines = [DOCUMENT_END if line.strip() == WRITTEN_END else line for line in lines]
+            num_ends = lines.count(DOCUMENT_END)
+            self.report.num_lines -= num_ends
+            self.report.num_documents += num_ends
         return lines
 
     def _is_whole(self, line: str, file: TextFile) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 
 from towers.data.reading.dialogue_file import Dialogue, DialogueFile
 
@@ -16,6 +16,7 @@ DIVIDERS = ("__eou__", "\t", " ||| ", " | ")
 COLUMN_FRACTION = 0.9  # Of the lines have a label or a number where a column has them.
 FEW = 4  # Labels of topics are each in so many lines, on average.
 LABELS, NUMBERS = "labels", "numbers"
+CLASSES = "labels that judge no answer, since no question has both"
 _NUMBER = re.compile(r"-?\d+(?:\.\d*)?")
 _ID = re.compile(r"[^\W\d]{1,8}[-_]?\d+")  # A count with letters, such as q_12.
 _NAME = re.compile(r"[^\W\d]{1,20}")
@@ -34,7 +35,11 @@ def read(file: DialogueFile) -> Iterator[Dialogue]:
     """Yields a dialogue for each line, a turn for each column."""
     sample = file.sample()
     divider = _divider(sample)
-    others = {place: found for place in (0, -1) if (found := _of_column(sample, divider, place))}
+    rows, others = [line.strip().split(divider) for line in sample], dict[int, str]()
+    for place in (-1, 0):
+        if found := _of_column(rows, place):
+            others[place] = found
+            rows = [row[:-1] for row in rows]  # The first one is judged without the last.
     for place, found in others.items():
         which = "last" if place else "first"
         note = f"the {which} column has {found}, which are not read as turns"
@@ -59,6 +64,16 @@ def read(file: DialogueFile) -> Iterator[Dialogue]:
         yield from file.dialogue(turns, line, f"lines without {name}")
 
 
+def judges(labelled: Iterable[tuple[Hashable, object]]) -> bool:
+    """Returns whether labels judge answers, and are no classes: a question has more than one.
+
+    Args:
+        labelled: questions, each with the label of an answer to it.
+    """
+    first: dict[Hashable, object] = {}
+    return any(first.setdefault(question, label) != label for question, label in labelled)
+
+
 def _is_0(text: str) -> bool:
     return _NUMBER.fullmatch(text.strip()) is not None and not float(text)
 
@@ -69,15 +84,17 @@ def _divider(sample: Sequence[str]) -> str:
     return max(counts, key=lambda one: counts[one])
 
 
-def _of_column(sample: Sequence[str], divider: str, place: int) -> str:
+def _of_column(rows: Sequence[Sequence[str]], place: int) -> str:
     """Returns what a column has that is none of the turns, or nothing where it is one."""
-    rows = [columns for line in sample if len(columns := line.strip().split(divider)) > 2]
-    found = [columns[place].strip() for columns in rows]
-    least = max(1.0, COLUMN_FRACTION * len(sample))
+    least = max(1.0, COLUMN_FRACTION * len(rows))
+    rows = [row for row in rows if len(row) > 2]
+    found = [row[place].strip() for row in rows]
     numbers = [float(text) for text in found if _NUMBER.fullmatch(text)]
     if len(numbers) >= least:
-        is_label = {*numbers} <= {0.0, 1.0} and len(numbers) > 2
-        return LABELS if is_label else "" if place else NUMBERS
+        if not ({*numbers} <= {0.0, 1.0} and len(numbers) > 2):
+            return "" if place else NUMBERS
+        questions = (tuple(row[:-2] if place else row[1:-1]) for row in rows)
+        return LABELS if judges(zip(questions, found, strict=True)) else CLASSES
     if place or len(found) < least or len({*map(len, rows)}) > 1 or not len(rows[0]) % 2:
         return ""
     if sum(_ID.fullmatch(text) is not None for text in found) >= max(3, least):

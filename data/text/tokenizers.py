@@ -149,7 +149,7 @@ def _detokeniser(language: str) -> Callable[[Sequence[str]], str]:
     return detokenise_chinese if language == "zh" else detokenise_english
 
 
-_LETTERS = rf"[^\W{WIDE}](?:[^\W{WIDE}]|[{MARKS}{JOINERS}])*"
+_LETTERS = rf"[^\W{WIDE}]+(?:[{MARKS}{JOINERS}]+[^\W{WIDE}]*)*"
 _WORD = rf"""
     (?:https?://|www\.)[^\s"'()\[\]{{}}{WIDE}]+      # An address.
     | [0-9]+(?:[.,:/][0-9]+)+                        # 1,000, 3.5 or 7:30.

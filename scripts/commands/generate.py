@@ -15,7 +15,7 @@ from towers.ground.quiet import import_tensorflow_quietly
 from towers.scripts.options.setting import Amount, Count, Tokens, arguments_for
 from towers.scripts.shown import show
 from towers.scripts.training.options import DeviceOptions, ModelOptions, SamplingOptions
-from towers.scripts.wrong_input import wrong_input
+from towers.scripts.wrong_input import text_of_argument, wrong_input
 
 if TYPE_CHECKING:
     from towers.models.decoding import Decoding
@@ -65,12 +65,13 @@ def run(options: GenerateOptions) -> int:
 
     sampling = options.sampling
     with wrong_input():
+        text = text_of_argument(options.prompt)
         arguments = arguments_for(
             Decoding, sampling, n_best=options.num_samples, max_length=options.length
         )
         decoding = Decoding(**arguments)
         opened = open_model(options, options.devices, command="generate")
-    prompt = opened.text.encode(options.prompt)
+    prompt = opened.text.encode(text)
     if unknown := prompt.count(opened.text.vocabulary.unknown):
         warn_of_unknown(unknown, len(prompt))
     samples = generate(opened, decoding, prompt, sampling.seed)

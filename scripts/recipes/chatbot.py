@@ -177,17 +177,23 @@ def limited_fraction(shapes: np.ndarray, fields: Fields) -> float:
 
 
 def remake_data(
-    fields: Fields, paths: Sequence[Path] | None, seed: int, about: Any, text: TextCodec | None
+    fields: Fields,
+    paths: Sequence[Path] | None,
+    seed: int,
+    about: Any,
+    text: TextCodec | None,
+    key: str | None,
 ) -> Data:
     """Returns the data of a run; of other files all pairs are evaluated, with its vocabulary."""
     from towers.data.batches.pairs import pair_batches
 
     if text is None:
         return make_data(fields, paths, seed)
-    corpus = prepare(fields, paths, codec=text)
+    corpus = prepare(fields, paths, codec=text, trained=key)
     limits = {**common.arguments_for(pair_batches, fields), "fixed_shapes": False}
     test = pair_batches(corpus, "held_out", shuffle=False, **limits)
-    return Data(test, test, text=corpus.text, corpus=corpus, key=corpus.key)
+    about = about if corpus.key == key else None  # Of other files, all is a test.
+    return Data(test, test, text=corpus.text, corpus=corpus, key=corpus.key, about=about)
 
 
 def prepare(
@@ -197,6 +203,7 @@ def prepare(
     processes: int | None = None,
     write: Callable[[str], None] = show,
     codec: TextCodec | None = None,
+    trained: str | None = None,
 ) -> DialogueCorpus:
     """Returns the prepared corpus of files, or without paths the embedded one.
 
@@ -216,9 +223,8 @@ def prepare(
     )
     preparation = DialoguePreparation(**settings)
     if paths is not None:
-        return prepare_files(
-            paths, preparation, CACHE, processes=processes, write=write, codec=codec
-        )
+        how: dict[str, Any] = {"codec": codec, "trained": trained}
+        return prepare_files(paths, preparation, CACHE, processes=processes, write=write, **how)
     train, held_out = (conversations(fields.language, part) for part in PARTS)
     return prepare_dialogues(train, held_out, preparation, CACHE, write=write)
 

@@ -104,7 +104,7 @@ def make_data(fields: Fields, folder: Path | None, seed: int) -> Data:
 
 
 def remake_data(
-    fields: Fields, folder: Path | None, seed: int, about: dict[str, Any], text: None
+    fields: Fields, folder: Path | None, seed: int, about: dict[str, Any], text: None, key: Any
 ) -> Data:
     """Returns the data for a trained network, which keeps its classes; none without pictures."""
     from towers.data.image_files.image_files import no_image_files

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     import keras
 
     from towers.data.prepared import TextCorpus
+    from towers.data.text import LineCodec
+    from towers.ground.epochs import Epochs
 
 FORMS = ("streams", "pieces")
 NETWORKS = ("lstm", "awd_lstm", "transformer")
@@ -107,17 +109,12 @@ def make_data(fields: Fields, paths: Sequence[Path] | None, seed: int) -> Data:
     check_choice("Field form", fields.form, FORMS)
     check_choice("Field network", fields.network, NETWORKS)
     corpus = prepare(fields, paths)
-    tokens, evaluated = corpus.part("train"), corpus.part(fields.part)
-    first = corpus.text.begin
+    tokens, size = corpus.part("train"), (fields.batch_size, fields.num_steps)
+    test = evaluation_batches(fields, corpus)
     if fields.form == "streams":
-        train = stream_batches(tokens, fields.batch_size, fields.num_steps, first=first)
-        test = stream_batches(
-            evaluated, fields.evaluation_rows, EVALUATION_STEPS, drop_tail=False, first=first
-        )
+        train = stream_batches(tokens, *size, first=corpus.text.begin)
     else:
-        size = (fields.batch_size, fields.num_steps)
-        train = piece_batches(tokens, *size, first=first, seed=seed)
-        test = piece_batches(evaluated, *size, first=first, shuffle=False)
+        train = piece_batches(tokens, *size, first=corpus.text.begin, seed=seed)
     left = len(tokens) - train.num_examples
     summary = f"{train.num_examples:,} tokens to train on in {train.steps_per_epoch:,} batches" + (
         f"; the last {left:,} fill no batch of {fields.batch_size} streams" if left else ""
@@ -134,12 +131,41 @@ def make_data(fields: Fields, paths: Sequence[Path] | None, seed: int) -> Data:
     )
 
 
+def evaluation_batches(fields: Fields, corpus: TextCorpus) -> Epochs:
+    """Returns the batches of the part that is evaluated."""
+    from towers.data.batches.texts import piece_batches, stream_batches
+
+    tokens, first = corpus.part(fields.part), corpus.text.begin
+    if fields.form == "streams":
+        rows = fields.evaluation_rows
+        return stream_batches(tokens, rows, EVALUATION_STEPS, drop_tail=False, first=first)
+    return piece_batches(tokens, fields.batch_size, fields.num_steps, first=first, shuffle=False)
+
+
+def remake_data(
+    fields: Fields,
+    paths: Sequence[Path] | None,
+    seed: int,
+    about: Any,
+    text: LineCodec | None,
+    key: str | None,
+) -> Data:
+    """Returns the data of a run; other files are evaluated whole, with its vocabulary."""
+    if text is None:
+        return make_data(fields, paths, seed)
+    corpus = prepare(fields, paths, codec=text, trained=key)
+    test, about = evaluation_batches(fields, corpus), {"evaluated": fields.part}
+    return Data(test, test, text=corpus.text, corpus=corpus, key=corpus.key, about=about)
+
+
 def prepare(
     fields: Fields,
     paths: Sequence[Path] | None,
     *,
     processes: int | None = None,
     write: Callable[[str], None] = show,
+    codec: LineCodec | None = None,
+    trained: str | None = None,
 ) -> TextCorpus:
     """Returns the prepared text of files and folders; raises ValueError if there are none."""
     from towers.data.prepared import TextPreparation, prepare_texts
@@ -157,7 +183,8 @@ def prepare(
         field=fields.text_field,
         code=fields.code,
     )
-    return prepare_texts(paths, settings, CACHE, processes=processes, write=write)
+    how: dict[str, Any] = {"codec": codec, "trained": trained, "part": fields.part}
+    return prepare_texts(paths, settings, CACHE, processes=processes, write=write, **how)
 
 
 def make_model(fields: Fields, data: Data) -> keras.Model:
@@ -180,7 +207,7 @@ def initialize(fields: Fields, model: Any, data: Data) -> None:
     """Lets the network begin with the frequencies of the training text's tokens."""
     from towers.models.text_layers import predict_unigrams
 
-    if fields.unigram_bias:
+    if fields.unigram_bias and data.corpus.num_characters["train"]:
         predict_unigrams(model.output_bias, data.corpus.unigram_counts)
 
 
@@ -206,6 +233,7 @@ RECIPE = Recipe(
     unit="tokens",
     command="generate",
     make_data=make_data,
+    remake_data=remake_data,
     make_model=make_model,
     initialize=initialize,
     make_tower_fn=make_tower_fn,

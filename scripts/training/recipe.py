@@ -62,9 +62,9 @@ class Recipe:
         fields: the `Fields` of a run.
         make_data: `make_data(fields, folder, seed) -> Data`; it gets a list of paths instead of a
             folder if the recipe takes files.
-        remake_data: `remake_data(fields, paths, seed, about, text) -> Data` for a trained run, with
-            what its data was about, and its codec if these are other files; None if `make_data`
-            does it.
+        remake_data: `remake_data(fields, paths, seed, about, text, key) -> Data` for a trained run,
+            with what its data was about, its codec if these are other files, and the key of its
+            own data; None if `make_data` does it.
         make_model: `make_model(fields, data) -> keras.Model`; it uses only `data.text`.
         make_tower_fn: `make_tower_fn(fields, model, training) -> tower_fn`.
         initialize: `initialize(fields, model, data)` assigns initial values that the data tells;

@@ -144,8 +144,10 @@ def open_evaluation(options: EvaluateOptions) -> Evaluation:
         is_other = options.data is not None and list(options.data) != record["data"]
         text = None
         if is_other and directory.text.exists():
-            text = load_text(directory, record.get("text_digest"), TextCodec)
-        remake = functools.partial(recipe.remake_data, about=record.get("about"), text=text)
+            codec = LineCodec if recipe.command == "generate" else TextCodec
+            text = load_text(directory, record.get("text_digest"), codec)
+        known = {"about": record.get("about"), "key": record.get("data_key")}
+        remake = functools.partial(recipe.remake_data, text=text, **known)
         recipe = dataclasses.replace(recipe, make_data=remake)
     session = open_session(
         recipe,

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from tests.paths import ROOT
-from tests.programs import finish, started
+from tests.programs import PATIENCE, TOWERS, finish, started
 from towers.saving.checkpoint_folder import CheckpointFolder
 from towers.scripts.main import main
 
@@ -346,6 +346,104 @@ def test_a_reader_that_leaves_ends_the_conversation_quietly(run_dir):
         process.stdin.write(QUESTIONS)
         process.stdin.close()
         assert (process.stderr.read(), process.wait()) == ("", 141)
+
+
+def test_a_vocabulary_with_two_swapped_lines_is_refused(run_dir, tmp_path, capsys):
+    shutil.copytree(run_dir, tmp_path / "run")
+    (path,) = (tmp_path / "run").rglob("vocabulary.txt")
+    *lines, one, other = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    path.write_text("".join([*lines, other, one]), encoding="utf-8")
+    for command in (["chat", "--ask", "say wai"], ["evaluate"], ["export", "--output", "x"]):
+        assert main([command[0], str(tmp_path / "run"), *command[1:]]) == 2
+        assert "has other bytes than the run wrote" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_another_file_is_evaluated_whole_and_the_runs_own_as_then(run_dir, corpus, capsys):
+    other = run_dir.parent / "others.tsv"
+    other.write_text("please say wai\tof course : wai .\nrepeat wzz twice\twzz wzz .\n" * 5)
+    shutil.copy(corpus, moved := run_dir.parent / "moved.tsv")
+    reports = [evaluate(run_dir, capsys, *data) for data in ((), ("--data", str(moved)))]
+    assert reports[0] == reports[1]
+    found = evaluate(run_dir, capsys, "--data", str(other))
+    assert found["tokens"] == 5 * (6 + 4) and found["loss"] != reports[0]["loss"]
+
+
+ASCII = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0", "PYTHONIOENCODING": ""}
+
+
+@pytest.fixture(scope="module")
+def programs(run_dir):
+    """The commands that answer lines: that of the run, and that of its export."""
+    output = run_dir.parent / "exported"
+    assert main(["export", str(run_dir), "--output", str(output)]) == 0
+    return {
+        "chat": [*TOWERS, "chat", str(run_dir), "--stdin"],
+        "export": [sys.executable, str(output / "answer.py")],
+    }
+
+
+def answer_bytes(command, content, **options):
+    """Returns the exit code, what a program prints and its errors, all of them ASCII."""
+    environment = {**os.environ, **ASCII, "PYTHONPATH": str(ROOT)}
+    given = {"input": content, "capture_output": True, "timeout": PATIENCE, **options}
+    done = subprocess.run(command, env=environment, check=False, **given)
+    return done.returncode, done.stdout.decode("ascii"), done.stderr.decode("ascii")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["chat", "export"])
+def test_text_is_utf_8_in_any_locale_and_other_bytes_are_refused(programs, name):
+    said = "please say 你好\tof course : 你好 .\tplease say 你好\n"
+    code, answers, errors = answer_bytes(programs[name], (said * 2).encode())
+    assert (code, errors) == (0, "") and len(answers.splitlines()) == 2
+    for other in ("please say 你好\n".encode("gbk"), b"\xed\xa0\x80\n"):
+        code, _, errors = answer_bytes(programs[name], other)
+        assert code in (1, 2) and "UTF-8" in errors and errors.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_a_reader_of_an_exports_answers_may_leave(programs):
+    with started(programs["export"], stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.close()
+        process.stdin.write(QUESTIONS * 3)
+        process.stdin.close()
+        assert (process.stderr.read(), process.wait()) == ("", 141)
+
+
+@pytest.mark.slow
+def test_an_argument_that_is_no_utf_8_is_refused(programs):
+    command = [*programs["chat"][:-1], "--ask", "你好".encode("gbk")]
+    code, _, errors = answer_bytes(command, b"")
+    assert code == 2 and "Expected text in UTF-8" in errors and errors.count("\n") == 1
+    command = [*programs["chat"][:-1], "--ask", "please say 你好".encode()]
+    code, answers, errors = answer_bytes(command, b"")
+    assert (code, errors) == (0, "") and "you> please say \\u4f60\\u597d\nbot> " in answers
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
+@pytest.mark.parametrize("name", ["chat", "export"])
+def test_a_terminal_of_another_encoding_is_told(programs, name):
+    terminal, its_end = os.openpty()
+    command = [one for one in programs[name] if one != "--stdin"]
+    ends = {"stdin": its_end, "stdout": its_end, "stderr": its_end}
+    with subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, **ends) as process:
+        os.close(its_end)
+        shown = b""
+        try:
+            while not shown.endswith(b"you> "):
+                shown += os.read(terminal, 4096)
+            os.write(terminal, "你好\n".encode("gbk"))
+            shown = b""
+            with contextlib.suppress(OSError):  # The terminal is closed.
+                while part := os.read(terminal, 4096):
+                    shown += part
+            assert process.wait(PATIENCE) in (1, 2)
+        finally:
+            process.kill()
+            os.close(terminal)
+    assert b"UTF-8" in shown and b"Traceback" not in shown and b"bot>" not in shown
 
 
 def test_a_missing_library_is_an_error_without_traceback(capsys, folder, monkeypatch):

@@ -308,7 +308,11 @@ def test_run_refuses_other_images(run, cifar, capsys):
     before = digests(run)
     path = cifar / "test_batch.bin"
     path.write_bytes(path.read_bytes()[:-1] + b"!")
-    refuse(other_run(run, "--data", str(cifar)), capsys, "the content of the data")
+    for expected in (
+        "the content of the data",
+        "Data that grew: give another --run-dir and --init",
+    ):
+        refuse(other_run(run, "--data", str(cifar)), capsys, expected)
     assert digests(run) == before
 
 

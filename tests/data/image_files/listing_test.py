@@ -73,6 +73,41 @@ def test_a_test_part_without_classes_leaves_a_share_of_train(tmp_path):
     assert "left out 2 pictures of test/, which are in no class folder" in summary
 
 
+def test_pictures_in_no_class_folder_of_a_part_are_no_class(tmp_path):
+    paths = several("train/n01/images", "train/n02/images", "val/images", "test/images")
+    counts, summary = found(write(tmp_path / "all", *paths), tmp_path / "cache")
+    assert set(counts) == {"train", "validation"} and set(counts["train"]) == {"n01", "n02"}
+    assert "left out 4 pictures of val/, which are in no class folder" in summary
+
+
+@pytest.mark.parametrize("table", ["metadata.csv", "metadata.jsonl"])
+def test_each_part_may_have_a_table(table, tmp_path):
+    folder = write(tmp_path / "all", *several("train", "test/images"))
+    for part, above in (("train", ""), ("test", "images/")):
+        rows = [(f"{above}{number}.png", "cat" if number % 2 else "dog") for number in range(4)]
+        lines = [json.dumps({"file_name": file, "label": label}) for file, label in rows]
+        if table.endswith("csv"):
+            lines = ["file_name,label", *(f"{file},{label}" for file, label in rows)]
+        (folder / part / table).write_text("\n".join(lines) + "\n")
+    counts, _ = found(folder, tmp_path / "cache", validation_share=0)
+    assert counts == {part: {"cat": 2, "dog": 2} for part in ("train", "test")}
+
+
+def test_pictures_that_cannot_be_decoded_are_counted_by_class(tmp_path):
+    folder = write(tmp_path / "all", *several("cat", "dog"))
+    for number in range(12):
+        (folder / "dog" / f"{number}.heic").write_bytes(b"\0\0\0\x18ftypheic" + 20 * b"\0")
+    _, summary = found(folder, tmp_path / "cache")
+    assert "left out 12 pictures that cannot be decoded (dog 12):" in summary
+
+
+def test_a_file_with_the_name_of_a_folder_of_boxes_is_none(tmp_path):
+    folder = write(tmp_path / "all", *several("train/images", "train/others"), "annotations")
+    (folder / "train" / "labels").write_bytes(b"?")
+    counts, _ = found(folder, tmp_path / "cache")
+    assert set(counts["train"]) == {"images", "others"}
+
+
 def test_every_class_with_two_pictures_is_in_both_parts(tmp_path):
     paths = [f"{name}/{number}.png" for name in "abcdefgh" for number in range(2)]
     counts, _ = found(write(tmp_path / "all", *paths), tmp_path / "cache", validation_share=0.1)
@@ -121,6 +156,11 @@ def test_one_folder_of_a_class_folder_is_that_class(tmp_path):
         (["train2017/1.jpg", "annotations/instances.json"], r"detection \(COCO\)"),
         (["JPEGImages/1.jpg", "Annotations/1.xml"], r"detection \(VOC\)"),
         (["train/_annotations.coco.json", "train/1.jpg"], r"detection \(COCO\)"),
+        (["train/images/1.jpg", "train/labels/1.txt", "data.yaml"], r"detection \(YOLO\)"),
+        (["images/1.png", "masks/1.png"], r"data set of segmentation"),
+        (["train/images/1.png", "train/labels/1.png", "val/images/2.png"], r"of segmentation"),
+        (["cat/train/1.png", "cat/val/2.png", "dog/train/1.png"], r"move them into the parts"),
+        (["cat.1.jpg", "dog.1.jpg", "pictures.zip"], r"It holds 2 \.jpg, 1 \.zip\."),
     ],
 )
 def test_other_layouts_are_refused_by_name(paths, message, tmp_path):

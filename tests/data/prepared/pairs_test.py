@@ -24,12 +24,35 @@ def write(path, rows):
     return path
 
 
+@pytest.mark.parametrize("held_out", [0.02, 0.2, 0.5])
+def test_pairs_that_are_all_repeated_are_dealt_out(tmp_path, held_out):
+    few = [(f"q{number % 10}", f"a{number % 10}") for number in range(500)]
+    corpus = prepare(write(tmp_path / "few.tsv", few), tmp_path, held_out=held_out)
+    parts = [set(pairs_of(corpus, part)) for part in ("train", "held_out")]
+    assert all(parts) and not parts[0] & parts[1] and parts[0] | parts[1] == set(few)
+    assert any("that the other part has" in line for line in corpus.summary)
+
+
+def test_training_keeps_most_of_a_corpus_whose_pairs_are_repeated(tmp_path):
+    """Half of the held-out pairs are enough, or a thousand."""
+    many = [(f"q{number % 500}", f"a{number % 500}") for number in range(5000)]
+    corpus = prepare(write(tmp_path / "many.tsv", many), tmp_path, held_out=0.02)
+    train, held_out = (pairs_of(corpus, part) for part in ("train", "held_out"))
+    assert not set(train) & set(held_out)
+    assert len(held_out) >= 35 and len(train) >= 4200
+
+
+def test_one_pair_alone_stays_in_both_parts(tmp_path):
+    corpus = prepare(write(tmp_path / "one.tsv", [("q", "a")] * 100), tmp_path)
+    assert any(" are trained on too" in line for line in corpus.summary)
+
+
 def test_a_pair_that_is_repeated_is_in_one_part(tmp_path):
-    """Where training has all held-out pairs too, it gives them up; else the evaluation does."""
+    """The held-out part keeps what it needs, and gives up the others."""
     few = [(f"q{number % 10}", f"a{number % 10}") for number in range(200)]
     corpus = prepare(write(tmp_path / "few.tsv", few), tmp_path, held_out=0.02)
     assert pairs_of(corpus) and not set(pairs_of(corpus)) & set(pairs_of(corpus, "held_out"))
-    assert any("left out where they would be trained on" in line for line in corpus.summary)
+    assert any("that the other part has" in line for line in corpus.summary)
     many = [(f"q{number}", f"a{number}") for number in range(200)] + few[:50]
     corpus = prepare(write(tmp_path / "many.tsv", many), tmp_path)
     assert not set(pairs_of(corpus)) & set(pairs_of(corpus, "held_out"))
@@ -44,6 +67,29 @@ def test_only_the_bot_answers(tmp_path, pairing):
     corpus = prepare(tmp_path / "chats.jsonl", tmp_path, pairing=pairing, min_dialogues=1)
     found = pairs_of(corpus) + pairs_of(corpus, "held_out")
     assert set(found) == {("user 0", "assistant 1")}
+
+
+def test_the_summary_of_a_rich_file_has_at_most_ten_lines(tmp_path):
+    roles = ("system", "user", "tool", "critic", "assistant")
+    records = [
+        {"id": n, "source": "x", "messages": [
+            *({"role": role, "content": f"{role} {n % 40} said"} for role in roles),
+            {"role": "user", "content": "..." if n % 9 else "caf\ufffd bar"},
+            {"role": "assistant", "content": "yes" if n % 2 else "a very long answer"}]}
+        for n in range(200)
+    ]  # fmt: skip
+    (tmp_path / "chats.jsonl").write_text("".join(f"{json.dumps(one)}\n\n" for one in records))
+    said = []
+    settings = DialoguePreparation(SPACES, held_out=0.2)
+    prepare_files(tmp_path, settings, tmp_path / "c", processes=1, write=said.append)
+    report = "\n".join(said)
+    for expected in (
+        "not used: id (200), source (200)", "left out: system (200), tool (200), critic (200)",
+        "blank lines", "turns without a letter", "bytes that do not decode",
+        "letters: 100% Latin", "that the other part has", "tokens are unknown",
+    ):  # fmt: skip
+        assert expected in report
+    assert len(said) <= 7  # The command adds common answers, long ones, and the folder.
 
 
 def test_one_dialogue_is_cut_for_the_held_out_part(tmp_path):

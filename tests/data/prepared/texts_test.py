@@ -314,6 +314,17 @@ def test_documents_end_in_each_part_that_has_some_of_them(tmp_path):
     assert SEPARATOR not in corpus.text.unspoken and PAD in corpus.text.unspoken
 
 
+def test_an_end_that_is_written_is_the_end_of_a_document(tmp_path):
+    text = "".join(f"a story {number}\nits end\n<|endoftext|>\n" for number in range(200))
+    (tmp_path / "train.txt").write_text(text)
+    (tmp_path / "valid.txt").write_text("a story\n<|endoftext|>\nanother one\n")
+    said = []
+    corpus = prepare(tmp_path, tmp_path / "cache", said, documents=True)
+    assert "202 documents" in said[0]
+    assert np.count_nonzero(corpus.part("train") == SEPARATOR) == 200
+    assert np.count_nonzero(corpus.part("valid") == SEPARATOR) == 2
+
+
 @pytest.mark.parametrize("tokenizer", ["bytes", "subwords"])
 def test_code_is_prepared_as_it_is_written(tmp_path, tokenizer):
     if tokenizer == "subwords":

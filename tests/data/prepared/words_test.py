@@ -37,6 +37,12 @@ def test_every_line_ends_with_the_end(tmp_path, prepare):
     assert corpus.summary[-1].endswith("9.09% of the tokens are unknown")
 
 
+def test_a_carriage_return_ends_a_line(tmp_path, prepare):
+    corpus = prepare(read_words(write(tmp_path, train="a b\ra\r", valid="b\r")))
+    a, b = corpus.text.vocabulary.ids_of(["a", "b"])
+    assert corpus.part("train").tolist() == [a, b, END, a, END]
+
+
 @pytest.mark.parametrize("names", ["ptb.{part}.txt", "wiki.{part}.tokens", "{part}.txt.gz"])
 def test_usual_names_are_found(names, tmp_path, prepare):
     texts = {"train": "a b\n", "valid": "a\n", "test": "b\n"}

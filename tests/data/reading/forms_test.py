@@ -56,6 +56,15 @@ RECORDS = {
                                     {"role": "assistant", "content": "a"}]}, ["q", "a"]),
     "numbers of speakers": ({"dialog": said("q", "q b", "a", names=(1, 1), role="speaker_id")},
                             ["q q b a"]),
+    "a list of speakers": ({"dialogue": ["q", "q b", "a"], "speakers": ["A", "A", "B"]},
+                           ["q q b", "a"]),
+    "creators": ({"messages": said("q", "q b", "a", names=({"name": "A"},) * 2, role="creator",
+                                   content="text")}, ["q q b a"]),
+    "a tree of ChatGPT": ({"title": "t", "current_node": "4", "mapping": {
+        str(n): {"parent": str(n - 1), "message": {
+            "author": {"role": role}, "content": {"content_type": "text", "parts": [text]}}}
+        for n, (role, text) in enumerate((("system", ""), ("user", "q"), ("assistant", "a"),
+                                          ("user", "q2"), ("assistant", "a2")))}}, ORDERED),
     "agents": ({"content": said("q", "a", names=("agent_1", "agent_2"), role="agent",
                                 content="message")}, ["q", "a"]),
     "dialog": ({"dialog": ORDERED, "act": [1, 2, 3, 4]}, ORDERED),
@@ -78,6 +87,9 @@ RECORDS = {
     "preferred text": ({"chosen": "\n\nHuman: q\n\nAssistant: a"}, ["q", "a"]),
     "marks in an instruction": (
         {"instruction": "Human: q\nAssistant: a\nHuman: q2\nAssistant:", "input": "",
+         "output": "a2"}, ORDERED),
+    "marks after line ends that are spelled": (
+        {"instruction": r"Human: q\nAssistant: a\nHuman: q2\nAssistant: ", "input": "",
          "output": "a2"}, ORDERED),
     "marks": ({"text": "### Human: q### Assistant: a### Human: q2### Assistant: a2"}, ORDERED),
     "a template": (
@@ -200,7 +212,13 @@ FILES = {
     "trees.jsonl": (TREES, [PAIRS[0], ["q2", "a2", "again"]]),
     "wrong.jsonl": (lines_of(*({"prompt": q, "completion": a, "label": q != "q1"}
                                for q, a in (*PAIRS, ("q1", "bad")))), PAIRS),
-    "labels at the end.tsv": ("q1\ta1\t1\nq\tb\t0\nq2\ta2\t1\n", BARE),
+    "judged.jsonl": (lines_of(*({"question": q, "answer": a, "label": label} for q, a, label in (
+        ("q", "a", 1), ("q2", "a2", 1), ("q2", "bad", 0)))), PAIRS),
+    "classes.jsonl": (lines_of(*({"question": q, "answer": a, "label": place}
+                                 for place, (q, a) in enumerate(PAIRS))), PAIRS),
+    "labels at the end.tsv": ("q1\ta1\t1\nq1\tb\t0\nq2\ta2\t1\n", BARE),
+    "classes at the end.tsv": ("q\ta\t0\nq2\ta2\t1\nq3\ta3\t0\n", [*PAIRS, ["q3", "a3"]]),
+    "classes.tsv": ("1\tq\ta\n0\tq2\ta2\n1\tq3\ta3\n", [*PAIRS, ["q3", "a3"]]),
     "topics.tsv": (TOPICS, [[f"q{n}", f"a{n}"] for n in range(1, 9)]),
     "ids.tsv": ("".join(f"q_{n}\tq{n}\ta{n}\n" for n in range(1, 4)), [*BARE, ["q3", "a3"]]),
     "wechat 2.csv": ("日期,发送者,类型,消息内容\n2020-01-01 10:00:00,Ann,文本,q\n"
@@ -215,6 +233,9 @@ FILES = {
     "wechat.csv": (WECHAT, PAIRS),
     "result.json": (json.dumps(TELEGRAM, indent=1), PAIRS),
     "all.json": (json.dumps({"chats": {"list": [TELEGRAM]}}), PAIRS),
+    "skype.json": (json.dumps({"conversations": [{"MessageList": [
+        {"from": name, "originalarrivaltime": f"2021-01-01T10:0{n}:00Z", "content": text}
+        for n, name, text in ((1, "Bob", "a"), (0, "Ann", "q"))]}]}), [["q", "a"]]),
     "message_1.json": (json.dumps(INSTAGRAM, indent=2), [["q", "a café"]]),
     "slack.json": (json.dumps(SLACK), [["q", "a"]]),
     "persona.txt": (PERSONA, PAIRS),
@@ -225,7 +246,7 @@ FILES = {
     "separator.csv": ("sep=;\nq1;a1\nq2;a2\n", BARE),
     "bare.csv": ("q1,a1\nq2,a2\n", BARE),
     "numbered.tsv": ("0\tq1\ta1\n1\tq2\ta2\n", BARE),
-    "labelled.tsv": ("1\tq1\ta1\n0\tq\tb\n1\tq2\ta2\n", BARE),
+    "labelled.tsv": ("1\tq1\ta1\n0\tq1\tb\n1\tq2\ta2\n", BARE),
     "pretty.json": ('{\n "q": "q",\n "a": "a"\n}\n{\n "q": "q2",\n "a": "a2"\n}\n', PAIRS),
     "chatterbot.json": (json.dumps({"conversations": PAIRS}), PAIRS),
     "chatterbot.yml": ("categories:\n- x\nconversations:\n- - q\n  - a\n- - q2\n  - a2\n", PAIRS),
@@ -285,9 +306,11 @@ def test_names_of_files_tell_the_parts(tmp_path):
     ]
 
 
-@pytest.mark.parametrize("encoding", ["big5", "shift_jis"])
+@pytest.mark.parametrize("encoding", ["big5", "shift_jis", "euc_jp", "euc_kr"])
 def test_a_codec_that_decodes_into_characters_that_nobody_writes_is_refused(tmp_path, encoding):
-    texts = {"big5": "今天天氣真好我們出去走走", "shift_jis": "今日は良い天気ですね散歩に行きます"}
+    japanese = "今日は良い天気ですね散歩に行きます"
+    texts = {"big5": "今天天氣真好我們出去走走", "shift_jis": japanese, "euc_jp": japanese,
+             "euc_kr": "오늘 날씨가 정말 좋네요 산책하러 갈까요"}  # fmt: skip
     content = (f"{texts[encoding]}\t{texts[encoding]}\n" * 5).encode(encoding)
     with pytest.raises(ValueError, match=rf"--encoding {encoding}"):
         read_bytes(tmp_path, content, encoding="gb18030")
@@ -406,3 +429,7 @@ def test_messages_of_the_newest_first_are_turned_round():
 def test_a_pair_of_people_is_not_one_of_roles():
     assert not Turns(["q", "a"]).has_roles
     assert sides_of(["Ann", "Bob"]) == {"Ann": "Ann", "Bob": "Bob"}
+
+
+def test_a_system_that_nobody_asks_does_not_answer():
+    assert sides_of(["system", "tool"]) == {"system": None, "tool": None}

@@ -196,12 +196,29 @@ def test_source_code_is_text_and_its_names_tell_no_parts(tmp_path):
         ("a.txt", b"1\r\n00:00:01,000 --> 00:00:02,000\r\nHi", "subtitles"),
         ("a.md", b"\xef\xbb\xbf<!DOCTYPE html><p>", "HTML"),
         ("a.text", b"E\nM hello\nM hi\n", "dialogues"),
+        ("wiki_00", b'<doc id="1" url="u" title="T">\nT\n', "HTML or XML"),
+        ("one.json", b'[{"text": "a"}]\n', "a .json file .another format"),
+        ("two.json", b'{"text": "a",\n "b": 1}\n', "a .json file .another format"),
     ],
 )
 def test_what_is_no_text_is_refused_by_its_kind(tmp_path, name, content, found):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(ValueError, match=f"{name}: expected a text, found {found}"):
         find_texts([tmp_path / name])
+
+
+@pytest.mark.parametrize("name", ["c4-train.00000-of-01024.json", "a.json.gz"])
+def test_a_json_file_with_a_record_on_each_line_is_read_if_it_is_named(tmp_path, name):
+    content = b'{"text": "a", "url": "u"}\n{"text": "b", "url": "u"}\n'
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith("gz") else content)
+    assert read(tmp_path / name)[0] == ["a", "b"]
+    with pytest.raises(ValueError, match=r"found 1 \.(json|gz)\. Name the files themselves"):
+        find_texts([tmp_path])
+
+
+def test_words_in_angles_are_text(tmp_path):
+    (tmp_path / "a.txt").write_text("<unk> a = b\n<s> <unk>\n")
+    assert read(tmp_path)[0] == ["<unk> a = b", "<s> <unk>"]
 
 
 def test_a_document_ends_after_each_record_and_each_file_of_lines(tmp_path):
@@ -276,7 +293,7 @@ def test_missing_files_and_columns_are_named(tmp_path):
     with pytest.raises(ValueError, match=r"found neither. Texts have no weights"):
         find_texts([f"{tmp_path / 'b' / 'a.txt'}:2"])
     (tmp_path / "b" / "a.txt").unlink()
-    with pytest.raises(ValueError, match=r"found no such file in it. Name the files themselves"):
+    with pytest.raises(ValueError, match=r"found nothing. Name the files themselves"):
         find_texts([tmp_path])
     with pytest.raises(ValueError, match="Received none"):
         find_texts([])

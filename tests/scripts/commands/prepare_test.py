@@ -4,7 +4,18 @@ import json
 
 import pytest
 
+from tests.data.image_files.pictures import write_pictures
 from towers.scripts.main import main
+
+
+def test_pictures_are_shown_with_their_labels_and_parts(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    write_pictures(tmp_path / "pictures", 2, broken=False)
+    assert main(["prepare", "images", "--data", "pictures", "--show", "2", "--json"]) == 0
+    *_, one, other, last = map(json.loads, capsys.readouterr().out.splitlines()[-3:])
+    assert [one["part"], other["part"]] == ["train", "validation"]
+    assert all(shown["file"].startswith(f"{shown['label']}/") for shown in (one, other))
+    assert last["pictures"] == {"train": 3, "validation": 3} and last["summary"]
 
 
 @pytest.mark.parametrize("recipe", ["chatbot", "language_model"])

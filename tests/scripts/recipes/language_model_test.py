@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import shutil
 
 import numpy as np
 import pytest
@@ -59,9 +60,7 @@ def train(run_dir, *options, data="my_texts", **fields):
 
 def check_loss_and_text(run, run_dir, capsys):
     """The loss is that of streams read at once; the likeliest words are those that follow."""
-    capsys.readouterr()
-    assert run("evaluate", run_dir, "--json", "--checkpoint", "latest") == 0
-    report = json.loads(capsys.readouterr().out.splitlines()[-1])
+    report = evaluate(run, run_dir, capsys)
     opened = open_model(ModelOptions(str(run_dir), "latest"), command="generate")
     assert report["perplexity"] == pytest.approx(math.exp(report["loss"]))
     assert 1 < report["character_perplexity"] < report["perplexity"]
@@ -79,8 +78,11 @@ def check_loss_and_text(run, run_dir, capsys):
     assert generate(opened, decoding, prompt) == [[]]  # Its document ends.
     assert run("generate", run_dir, "--prompt", "one morning anna", "--length", "5") == 0
     assert capsys.readouterr().out.startswith("one morning anna")
+    assert run("generate", run_dir, "--prompt", "\udcc4\udce3") == 2  # No UTF-8.
+    assert "Expected text in UTF-8, found" in capsys.readouterr().err
     with pytest.warns(RuntimeWarning, match="2 of the 5 tokens of the prompt are unknown"):
         assert run("generate", run_dir, "--prompt", "one 你 morning 好 anna", "--length", "1") == 0
+    return report
 
 
 @pytest.mark.parametrize(
@@ -94,7 +96,30 @@ def test_each_network_trains_on_two_towers_and_writes(run, tmp_path, capsys, net
     options = ["--steps", "6", "--towers", "2"]
     assert run(*train(tmp_path / "run", *options, network=network)) == 0
     assert any(name.startswith("carried") for name in arrays_of(tmp_path / "run")[1])
-    check_loss_and_text(run, tmp_path / "run", capsys)
+    report = check_loss_and_text(run, tmp_path / "run", capsys)
+    if network == "transformer":
+        check_another_text(run, tmp_path, capsys)
+    else:  # The run's own text is not evaluated whole, wherever it lies.
+        shutil.copytree("my_texts", tmp_path / "moved")
+        assert evaluate(run, tmp_path / "run", capsys, "--data", tmp_path / "moved") == report
+
+
+def check_another_text(run, folder, capsys):
+    """All of another file is evaluated, with the words of the run."""
+    own = open_model(ModelOptions(str(folder / "run"), "latest"), command="generate").text
+    lines = ["one morning anna sang 你", "a word", *["one morning"] * 9]
+    (folder / "other.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    report = evaluate(run, folder / "run", capsys, "--data", folder / "other.txt")
+    ids = [one for line in lines for one in [*own.encode(line), own.vocabulary.end]]
+    assert report["tokens"] == len(ids) + 1 and report["part"] == "valid"
+    unknown = ids.count(own.vocabulary.unknown) / (len(ids) + 1)
+    assert report["unknown_rate"] == pytest.approx(unknown) and unknown
+
+
+def evaluate(run, run_dir, capsys, *options):
+    capsys.readouterr()
+    assert run("evaluate", run_dir, "--json", "--checkpoint", "latest", *options) == 0
+    return json.loads(capsys.readouterr().out.splitlines()[-1])
 
 
 @pytest.mark.slow
