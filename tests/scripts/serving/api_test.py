@@ -236,15 +236,21 @@ def test_a_request_that_takes_too_long_gets_504_and_is_forgotten(blocked):
     assert len(blocked.batches) == 1
 
 
-def test_a_client_that_leaves_is_forgotten(blocked):
+def test_a_client_that_leaves_is_forgotten_and_logged_as_that(blocked, capsys):
     body = json.dumps(asking("hi")).encode()
-    with serving(blocked) as client, concurrent.futures.ThreadPoolExecutor(1) as pool:
+    with (
+        serving(blocked, access={"access_log": True}) as client,
+        concurrent.futures.ThreadPoolExecutor(1) as pool,
+    ):
         start(client, pool, blocked, "first")
         with connect(client) as connection:
             connection.sendall(head_of(len(body)) + body)
             wait_until(lambda: client.get("/healthz").json()["waiting"] == 1, "it waits")
+        with connect(client) as connection:
+            connection.sendall(head_of(len(body)) + b"{")
         wait_until(lambda: client.get("/healthz").json()["waiting"] == 0, "it is forgotten")
         blocked.may_answer.set()
+    assert capsys.readouterr().out.count(f"POST {PATH} 499 ") == 2
 
 
 def head_of(length):
