@@ -73,6 +73,8 @@ class Service:
         origins: of pages of other sites that may use the service; `*` for all.
         log_messages: whether questions and answers are printed.
         access_log: whether a line is printed for each request.
+        title: of the page; None for the model's name.
+        greeting: that the page begins with, or None.
         created: the time of the start, in seconds.
     """
 
@@ -84,6 +86,8 @@ class Service:
     origins: tuple[str, ...] = ()
     log_messages: bool = False
     access_log: bool = False
+    title: str | None = None
+    greeting: str | None = None
     created: int = dataclasses.field(default_factory=lambda: int(time.time()))
 
     async def check_host(self, request: Request) -> None:
@@ -153,6 +157,9 @@ class Service:
             "max_messages": limits.max_messages,
             "max_message_length": limits.max_message_length,
             "max_choices": limits.max_choices,
+            "title": self.title or self.rules.model,
+            "greeting": self.greeting,
+            "examples": self.chatbot.examples,
         }
 
     def _submit(self, asked: ChatRequest) -> Future[Replies]:

@@ -63,7 +63,8 @@ def test_an_answer_has_the_shape_of_openai(client):
     assert (found["object"], found["model"]) == ("chat.completion", MODEL)
     assert [choice["index"] for choice in found["choices"]] == [0, 1]
     assert {choice["finish_reason"] for choice in found["choices"]} == {"stop"}
-    assert found["usage"] == {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3}
+    counts = {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3, "unread_tokens": 0}
+    assert found["usage"] == counts
 
 
 @pytest.mark.parametrize("text", ["今天天气很好。 Hi there,  friend! \n 😀", "", " a "])
@@ -83,6 +84,7 @@ def test_models_and_health_are_shown(client):
     (model,) = client.get("/v1/models").json()["data"]
     assert model == client.get(f"/v1/models/{MODEL}").json()
     assert (model["id"], model["object"], model["context"]) == (MODEL, "model", 2)
+    assert (model["title"], model["greeting"], model["examples"]) == (MODEL, None, ["an example"])
     assert client.get("/healthz").json() == {"status": "ok", "waiting": 0}
     assert error_of(client.get("/v1/models/other"))["code"] == "model_not_found"
 

@@ -104,7 +104,8 @@ def test_decoding_ends_when_nobody_waits_for_it():
 
     @tf.function(autograph=False)
     def endless():
-        return tf.while_loop(lambda _: True, lambda count: count + 1, [tf.constant(0)])
+        first = tf.constant(0, tf.int64)
+        return tf.while_loop(lambda count: count < 2**62, lambda count: count + 1, [first])
 
     def answer(numbers):
         began.release()
