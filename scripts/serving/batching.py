@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
-from towers.ground import private_apis
+from towers.ground.private_apis import CancellationManager, CancellationManagerContext
 
 Answers = Callable[[Sequence[Any]], Sequence[Any]]
 
@@ -109,7 +109,7 @@ class Batcher(contextlib.AbstractContextManager["Batcher"]):
 
     def _results(self, batch: Sequence[Job]) -> Sequence[Any]:
         """Returns the answer to each question, or for each the error of all of them."""
-        manager = private_apis.CancellationManager()
+        manager = CancellationManager()
 
         def stop_if_all_left(_: Future[Any]) -> None:
             if all(job.future.cancelled() for job in batch):
@@ -118,7 +118,7 @@ class Batcher(contextlib.AbstractContextManager["Batcher"]):
         for job in batch:
             job.future.add_done_callback(stop_if_all_left)
         try:
-            with private_apis.CancellationManagerContext(manager):
+            with CancellationManagerContext(manager):
                 answers = self._answer([job.question for job in batch])
             return [answer for _, answer in zip(batch, answers, strict=True)]
         except Exception as error:
