@@ -15,6 +15,7 @@ COLUMNS, FIRST, LAST = 80, 12, 14  # Lines at the beginning and at the end; thre
 WIDTH, HEIGHT, MARGIN = 8.43, 19, 14  # Of a character, of a line, around them; in pixels at 14 px.
 TYPED, SHOWN = "#9ece6a", "#c8d0f0"
 COMMAND = "$ python3 scripts/bootstrap.py train"
+ERASE = "\x1b[K"  # To the end of the line.
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
@@ -28,9 +29,12 @@ def lines_of(text: str) -> list[str]:
     """Returns the lines as they were in the end: a carriage return writes over what there was."""
     shown = []
     for line in text.split("\n"):
-        parts = [part for part in ESCAPE.sub("", line).split("\r") if part.strip()]
-        if parts and not parts[-1].startswith("Script "):
-            shown.append(parts[-1].rstrip())
+        left = ""
+        for part in line.split("\r"):
+            rest = "" if ERASE in part else left[len(part) :]
+            left = ESCAPE.sub("", part) + rest
+        if left.strip() and not left.startswith("Script "):
+            shown.append(left.rstrip())
     return shown
 
 
