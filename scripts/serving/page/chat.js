@@ -233,10 +233,10 @@ function work(controller) {
 // Returns the chatbot's next message; marks the last one if it was longer than what is read.
 async function answer(signal, choices) {
   if (!model) await loadModel();
-  const read = Math.min(1 + model.context, model.max_messages);
+  const most = Math.min(1 + model.context, model.max_messages);
   const body = {
     model: model.id,
-    messages: messages.slice(-read).map(({ role, content }) => ({ role, content })),
+    messages: messages.slice(-most).map(({ role, content }) => ({ role, content })),
     n: choices,
   };
   if (part("temperature").value !== "") body.temperature = Number(part("temperature").value);
