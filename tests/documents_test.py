@@ -47,15 +47,15 @@ MOST_LINES_OF_README = 160
 each_page = pytest.mark.parametrize("page", PAGES)
 
 
-def load_generator():
-    """Returns the module that makes the reference pages; docs/ is no package."""
-    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
+def load_program(name):
+    """Returns a module of docs/, which is no package."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
-GENERATE = load_generator()
+GENERATE = load_program("generate")
 
 
 # Commands.
@@ -247,8 +247,13 @@ def test_paths_in_the_text_exist(page):
 
 def test_every_picture_is_shown():
     shown = " ".join(link for text in PAGES.values() for link in LINK.findall(text))
-    for picture in ROOT.glob("docs/**/*.png"):
+    for picture in [*ROOT.glob("docs/**/*.png"), *ROOT.glob("docs/**/*.svg")]:
         assert picture.name in shown
+
+
+def test_the_picture_of_a_terminal_has_what_was_left_of_each_line():
+    text = "Script started\r\nloading ...\r\x1b[Ka < b\r\n10 %\r9\r\n 1 %\r    \r\n"
+    assert load_program("terminal").lines_of(text) == ["a < b", "90 %"]
 
 
 def test_nothing_is_left_to_be_filled_in():

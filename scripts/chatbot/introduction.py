@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from towers.data.reading import weighted_paths
-from towers.data.samples.conversations import read_patterns
+from towers.data.samples.conversations import labelled_dialogues, read_patterns
 
 NUM_SHOWN = 10
+NUM_EXAMPLES = 4
 WIDTH = 88
 
 
@@ -46,6 +47,20 @@ def list_kinds(about: Mapping[str, Any]) -> list[str]:
     if not kinds:
         return []
     return textwrap.wrap(f"It can talk about: {', '.join(kinds)}.", WIDTH)
+
+
+def example_questions(about: Mapping[str, Any], language: str) -> list[str]:
+    """Returns a few held-out questions of different kinds; none without embedded dialogues."""
+    kinds = about.get("kinds", ())
+    if not kinds:
+        return []
+    openings = tuple(filter(None, read_patterns(language).openings))
+    found = {
+        kind: turns[0]
+        for kind, turns in labelled_dialogues(language, "held_out")
+        if kind in kinds and not turns[0].startswith(openings)
+    }
+    return list(found.values())[:: -(-len(found) // NUM_EXAMPLES)]
 
 
 def _first(names: Sequence[str]) -> str:

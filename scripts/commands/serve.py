@@ -41,6 +41,7 @@ TOKEN = "TOWERS_TOKEN"  # The environment variable.
 LIBRARIES = ("fastapi", "uvicorn")
 USUAL = {
     *("run_dir", "checkpoint", "host", "port", "token_file", "ignore_system", "log_messages"),
+    *("title", "greeting"),
     *USUAL_DECODING,
 }
 
@@ -65,6 +66,8 @@ class ServeOptions(ModelOptions):
         any_model: requests may name any model, or none; the one that is served answers.
         log_messages: print questions and answers.
         access_log: print a line for each request: time, method, path, status, milliseconds.
+        title: of the page (default: the run's name).
+        greeting: a sentence with which the page begins.
     """
 
     limits: Limits
@@ -79,6 +82,8 @@ class ServeOptions(ModelOptions):
     any_model: bool = False
     log_messages: bool = False
     access_log: bool = False
+    title: str | None = None
+    greeting: str | None = None
 
 
 def run(options: ServeOptions) -> int:

@@ -73,6 +73,8 @@ class Service:
         origins: of pages of other sites that may use the service; `*` for all.
         log_messages: whether questions and answers are printed.
         access_log: whether a line is printed for each request.
+        title: of the page; None for the model's name.
+        greeting: that the page begins with, or None.
         created: the time of the start, in seconds.
     """
 
@@ -84,6 +86,8 @@ class Service:
     origins: tuple[str, ...] = ()
     log_messages: bool = False
     access_log: bool = False
+    title: str | None = None
+    greeting: str | None = None
     created: int = dataclasses.field(default_factory=lambda: int(time.time()))
 
     async def check_host(self, request: Request) -> None:
@@ -153,6 +157,9 @@ class Service:
             "max_messages": limits.max_messages,
             "max_message_length": limits.max_message_length,
             "max_choices": limits.max_choices,
+            "title": self.title or self.rules.model,
+            "greeting": self.greeting,
+            "examples": self.chatbot.examples,
         }
 
     def _submit(self, asked: ChatRequest) -> Future[Replies]:
@@ -183,7 +190,7 @@ async def read_body(request: Request, limit: int, seconds: float) -> bytes:
         message = f"The body did not come within {seconds:g} seconds. Send it faster."
         raise RefusedError(message, status=408, code="body_timeout", headers=CLOSE) from error
     except ClientDisconnect as error:
-        raise RefusedError("The client left before its body had come.", headers=CLOSE) from error
+        raise client_left("its body had come") from error
     if size > limit:
         message = f"The body must have at most {limit} bytes. Received more; send a shorter one."
         raise RefusedError(message, status=413, code="body_too_large", headers=CLOSE)
@@ -207,7 +214,7 @@ async def collect(request: Request, limit: int) -> tuple[bytes, int]:
 
 
 async def wait_for_replies(request: Request, future: Future[Replies], seconds: float) -> Replies:
-    """Returns the answers; forgets the question if they take too long or the client leaves."""
+    """Returns the answers; ends their decoding if it takes too long or the client leaves."""
     answered = asyncio.wrap_future(future)
     left = asyncio.ensure_future(until_left(request))
     either: set[asyncio.Future[Any]] = {answered, left}
@@ -215,14 +222,23 @@ async def wait_for_replies(request: Request, future: Future[Replies], seconds: f
         await asyncio.wait(either, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         if answered.done():
             return answered.result()
+        has_left = left.done()
     except Exception as error:
         LOGGER.error("A batch was not answered.", exc_info=error)
         raise RefusedError(BUG, status=500, code="bug") from error
     finally:
         left.cancel()
         answered.cancel()
+    if has_left:
+        raise client_left("it was answered")
     message = f"There was no answer within {seconds:g} seconds. Ask again later."
     raise RefusedError(message, status=504, code="timeout", headers={"Retry-After": "5"})
+
+
+def client_left(before: str) -> RefusedError:
+    """Returns what is only logged, with nginx's status for it: nobody reads it."""
+    message = f"The client left before {before}."
+    return RefusedError(message, status=499, code="client_left", headers=CLOSE)
 
 
 async def until_left(request: Request) -> None:

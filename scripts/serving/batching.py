@@ -9,6 +9,8 @@ from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
+from towers.ground.private_apis import CancellationManager, CancellationManagerContext
+
 Answers = Callable[[Sequence[Any]], Sequence[Any]]
 
 
@@ -39,8 +41,9 @@ class Job(NamedTuple):
 class Batcher(contextlib.AbstractContextManager["Batcher"]):
     """A thread that answers waiting questions, the oldest with all that are in its group.
 
-    While one batch is decoded the next one gathers, so nothing waits for a batch to fill. Leave its
-    scope and what waits is answered before the thread ends.
+    While one batch is decoded the next one gathers, so nothing waits for a batch to fill. A batch
+    whose questions are all cancelled ends at once, in the middle of TensorFlow's loop. Leave the
+    batcher's scope and what waits is answered before the thread ends.
 
     Args:
         answer: returns an answer to each question of a batch; only the thread calls it.
@@ -62,7 +65,7 @@ class Batcher(contextlib.AbstractContextManager["Batcher"]):
         self.close()
 
     def submit(self, question: Any, group: Hashable, rows: int = 1) -> Future[Any]:
-        """Returns the future of an answer; cancel it, and a question that waits is forgotten.
+        """Returns the future of an answer; cancel it, and the question is forgotten.
 
         Raises:
             FullError: too many wait.
@@ -95,14 +98,31 @@ class Batcher(contextlib.AbstractContextManager["Batcher"]):
 
     def _work(self) -> None:
         while batch := self._next_batch():
-            try:
+            results = self._results(batch)
+            for job, result in zip(batch, results, strict=True):
+                if not job.future.set_running_or_notify_cancel():
+                    continue
+                if isinstance(result, Exception):  # The clients are told; the thread goes on.
+                    job.future.set_exception(result)
+                else:
+                    job.future.set_result(result)
+
+    def _results(self, batch: Sequence[Job]) -> Sequence[Any]:
+        """Returns the answer to each question, or for each the error of all of them."""
+        manager = CancellationManager()
+
+        def stop_if_all_left(_: Future[Any]) -> None:
+            if all(job.future.cancelled() for job in batch):
+                manager.start_cancel()
+
+        for job in batch:
+            job.future.add_done_callback(stop_if_all_left)
+        try:
+            with CancellationManagerContext(manager):
                 answers = self._answer([job.question for job in batch])
-                for job, answer in zip(batch, answers, strict=True):
-                    job.future.set_result(answer)
-            except Exception as error:  # The clients are told; the thread goes on.
-                for job in batch:
-                    if not job.future.done():
-                        job.future.set_exception(error)
+            return [answer for _, answer in zip(batch, answers, strict=True)]
+        except Exception as error:
+            return [error] * len(batch)
 
     def _next_batch(self) -> list[Job]:
         """Returns the next questions to answer together; none after the last one."""
@@ -110,7 +130,7 @@ class Batcher(contextlib.AbstractContextManager["Batcher"]):
             while True:
                 self._changed.wait_for(lambda: self._waiting or self._closed)
                 chosen = self._choose()
-                batch = [job for job in chosen if job.future.set_running_or_notify_cancel()]
+                batch = [job for job in chosen if not job.future.cancelled()]
                 if batch or (self._closed and not self._waiting):
                     return batch
 

@@ -70,7 +70,12 @@ def usage(replies: Replies) -> dict[str, int]:
     """Returns the numbers of tokens."""
     said = sum(reply.num_tokens for reply in replies.replies)
     asked = replies.num_question_tokens
-    return {"prompt_tokens": asked, "completion_tokens": said, "total_tokens": asked + said}
+    return {
+        "prompt_tokens": asked,
+        "completion_tokens": said,
+        "total_tokens": asked + said,
+        "unread_tokens": replies.num_unread_tokens,
+    }
 
 
 def event(content: dict[str, Any]) -> str:

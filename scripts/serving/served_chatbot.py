@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from towers.scripts.chatbot.answerer import Answer, Chatbot
 from towers.scripts.chatbot.commands import search_options
+from towers.scripts.chatbot.introduction import example_questions
 from towers.scripts.chatbot.opening import open_answerer, without_second
 from towers.scripts.serving.chat_request import ChatRequest
 from towers.scripts.training.options import DecodingOptions
@@ -42,10 +43,12 @@ class Replies(NamedTuple):
     Attributes:
         replies: the best first.
         num_question_tokens: that the model was given.
+        num_unread_tokens: of the last message, which was longer than what the model reads.
     """
 
     replies: list[Reply]
     num_question_tokens: int
+    num_unread_tokens: int
 
 
 class ServedChatbot:
@@ -56,12 +59,17 @@ class ServedChatbot:
         options: the decoding for requests that do not ask for another.
         max_choices: answers to one question.
 
+    Attributes:
+        context: how many earlier messages belong to a question.
+        examples: questions that it can answer, as far as its data is known.
+
     Raises:
         ValueError: the options are impossible, or the model does not answer.
     """
 
     def __init__(self, opened: OpenModel, options: DecodingOptions, *, max_choices: int):
         self.context: int = opened.recipe.fields.context
+        self.examples = example_questions(opened.about, opened.recipe.fields.language)
         self._opened = opened
         self._options = options
         self._longest_question: int = opened.recipe.fields.max_question_length
@@ -152,9 +160,10 @@ class ServedChatbot:
 
     def _replies(self, request: ChatRequest, answers: Sequence[Answer]) -> Replies:
         turns, longest = request.turns[-1 - self.context :], self._longest_question
-        asked = len(self._opened.text.read_question(turns, longest).ids)
+        read = self._opened.text.read_question
+        asked, last = len(read(turns, longest).ids), len(read(turns[-1:]).ids)
         replies = [self._reply(answer, request) for answer in answers[: request.choices]]
-        return Replies(replies, asked)
+        return Replies(replies, asked, max(0, last - longest))
 
     def _reply(self, answer: Answer, request: ChatRequest) -> Reply:
         kept = answer.tokens[: request.max_tokens]

@@ -28,6 +28,9 @@ HANDED_ON = {
     # The graphs that ran, cut by device; and how long a silent process is waited for.
     "context": "tensorflow.python.eager",
     "CoordinatedJob": "tensorflow.compiler.xla.tsl.protobuf.coordination_config_pb2",
+    # How a graph that runs is stopped from another thread.
+    "CancellationManager": "tensorflow.python.eager.cancellation",
+    "CancellationManagerContext": "tensorflow.python.eager.cancellation",
     # Whether a tape records.
     "could_possibly_record": "tensorflow.python.eager.record",
     # How a tape learns of outputs whose gradient is computed by a function of our own.

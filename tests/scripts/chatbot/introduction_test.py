@@ -6,7 +6,12 @@ from pathlib import Path
 import pytest
 
 from towers.data.samples.conversations import labelled_dialogues
-from towers.scripts.chatbot.introduction import about_data, introduce, list_kinds
+from towers.scripts.chatbot.introduction import (
+    about_data,
+    example_questions,
+    introduce,
+    list_kinds,
+)
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
@@ -19,6 +24,17 @@ def test_embedded_dialogues_are_introduced_by_kinds_from_the_data(language):
     assert set(shown) < set(about["kinds"]) and len(shown) <= 10
     assert line.endswith(f" and {len(about['kinds']) - len(shown)} more kinds.")
     assert all(kind in " ".join(list_kinds(about)) for kind in about["kinds"])
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_examples_are_held_out_questions_of_kinds_that_the_run_recorded(language):
+    about = about_data(None, language, 3)
+    held_out = {(turns[0], kind) for kind, turns in labelled_dialogues(language, "held_out")}
+    examples = example_questions(about, language)
+    assert 3 <= len(set(examples)) <= 4 and set(examples) <= {question for question, _ in held_out}
+    (only,) = example_questions({"kinds": ["sums"]}, language)
+    assert (only, "sums") in held_out
+    assert not example_questions({"files": ["my.conv"]}, language)
 
 
 def test_a_corpus_is_introduced_by_its_files():

@@ -63,7 +63,8 @@ def test_an_answer_has_the_shape_of_openai(client):
     assert (found["object"], found["model"]) == ("chat.completion", MODEL)
     assert [choice["index"] for choice in found["choices"]] == [0, 1]
     assert {choice["finish_reason"] for choice in found["choices"]} == {"stop"}
-    assert found["usage"] == {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3}
+    counts = {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3, "unread_tokens": 0}
+    assert found["usage"] == counts
 
 
 @pytest.mark.parametrize("text", ["今天天气很好。 Hi there,  friend! \n 😀", "", " a "])
@@ -83,6 +84,7 @@ def test_models_and_health_are_shown(client):
     (model,) = client.get("/v1/models").json()["data"]
     assert model == client.get(f"/v1/models/{MODEL}").json()
     assert (model["id"], model["object"], model["context"]) == (MODEL, "model", 2)
+    assert (model["title"], model["greeting"], model["examples"]) == (MODEL, None, ["an example"])
     assert client.get("/healthz").json() == {"status": "ok", "waiting": 0}
     assert error_of(client.get("/v1/models/other"))["code"] == "model_not_found"
 
@@ -236,15 +238,21 @@ def test_a_request_that_takes_too_long_gets_504_and_is_forgotten(blocked):
     assert len(blocked.batches) == 1
 
 
-def test_a_client_that_leaves_is_forgotten(blocked):
+def test_a_client_that_leaves_is_forgotten_and_logged_as_that(blocked, capsys):
     body = json.dumps(asking("hi")).encode()
-    with serving(blocked) as client, concurrent.futures.ThreadPoolExecutor(1) as pool:
+    with (
+        serving(blocked, access={"access_log": True}) as client,
+        concurrent.futures.ThreadPoolExecutor(1) as pool,
+    ):
         start(client, pool, blocked, "first")
         with connect(client) as connection:
             connection.sendall(head_of(len(body)) + body)
             wait_until(lambda: client.get("/healthz").json()["waiting"] == 1, "it waits")
+        with connect(client) as connection:
+            connection.sendall(head_of(len(body)) + b"{")
         wait_until(lambda: client.get("/healthz").json()["waiting"] == 0, "it is forgotten")
         blocked.may_answer.set()
+    assert capsys.readouterr().out.count(f"POST {PATH} 499 ") == 2
 
 
 def head_of(length):

@@ -3,6 +3,7 @@
 import threading
 
 import pytest
+import tensorflow as tf
 
 from tests.programs import PATIENCE
 from towers.scripts.serving.batching import Batcher, ClosedError, FullError
@@ -96,6 +97,25 @@ def test_a_wrong_number_of_answers_is_an_error_of_every_question():
         pytest.raises(ValueError, match="zip"),
     ):
         batcher.submit(0, "a").result(PATIENCE)
+
+
+def test_decoding_ends_when_nobody_waits_for_it():
+    began = threading.Semaphore(0)
+
+    @tf.function(autograph=False)
+    def endless():
+        first = tf.constant(0, tf.int64)
+        return tf.while_loop(lambda count: count < 2**62, lambda count: count + 1, [first])
+
+    def answer(numbers):
+        began.release()
+        return endless() if 0 in numbers else numbers
+
+    with Batcher(answer, max_batch=4, max_waiting=6) as batcher:
+        asked = batcher.submit(0, "a")
+        assert began.acquire(timeout=PATIENCE)
+        assert asked.cancel()
+        assert batcher.submit(1, "a").result(PATIENCE) == 1
 
 
 def test_closing_answers_what_waits_and_refuses_what_comes(model):

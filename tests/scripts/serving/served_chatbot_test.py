@@ -34,15 +34,18 @@ def made(monkeypatch):
     return made
 
 
-def read_question(turns, longest):
+def read_question(turns, longest=0):
     words = " | ".join(turns).split()  # With a separator between two turns.
     return types.SimpleNamespace(ids=words[-longest:])
 
 
 def open_chatbot(**options):
-    fields = types.SimpleNamespace(context=2, max_answer_length=9, max_question_length=4)
+    fields = types.SimpleNamespace(
+        context=2, language="en", max_answer_length=9, max_question_length=4
+    )
     text = types.SimpleNamespace(read_question=read_question)
-    opened = types.SimpleNamespace(recipe=types.SimpleNamespace(fields=fields), text=text)
+    recipe = types.SimpleNamespace(fields=fields)
+    opened = types.SimpleNamespace(recipe=recipe, text=text, about={})
     chatbot = ServedChatbot(opened, DecodingOptions(**options), max_choices=5)
     chatbot.compile()
     return chatbot
@@ -129,7 +132,9 @@ def test_tokens_are_counted_and_answers_cut(made):
     (replies,) = chatbot.answer([request("never read", "a b", "c", "d", max_tokens=3)])
     (reply,) = replies.replies
     assert (reply.text, reply.num_tokens, reply.is_cut) == ("it's a", 3, True)
-    assert replies.num_question_tokens == 4
+    assert (replies.num_question_tokens, replies.num_unread_tokens) == (4, 0)
+    (replies,) = chatbot.answer([request("earlier", "a b c d e f g")])
+    assert (replies.num_question_tokens, replies.num_unread_tokens) == (4, 3)
     (replies,) = chatbot.answer([request(max_tokens=5)])
     assert (replies.replies[0].text, replies.replies[0].is_cut) == ("it's a dog.", False)
 

@@ -24,16 +24,21 @@ class Echo:
     Attributes:
         batches: the requests of each batch.
         may_answer: an event; while it is not set no batch is answered.
+        unread: how many tokens of a question it does not read.
+        is_cut: whether its answers are cut.
         error: raised instead of an answer, unless None.
         says: what it says to some questions.
     """
 
     context = 2
+    examples = ("an example",)
 
     def __init__(self):
         self.batches = []
         self.may_answer = threading.Event()
         self.may_answer.set()
+        self.unread = 0
+        self.is_cut = False
         self.error = None
         self.says = {}
 
@@ -53,9 +58,10 @@ class Echo:
     def replies(self, request):
         text = self.says.get(request.turns[-1], request.turns[-1])
         replies = [
-            Reply(text + "!" * number, 1, False, -1.0 * number) for number in range(request.choices)
+            Reply(text + "!" * number, 1, self.is_cut, -1.0 * number)
+            for number in range(request.choices)
         ]
-        return Replies(replies, 1)
+        return Replies(replies, 1, self.unread)
 
 
 @contextlib.contextmanager
