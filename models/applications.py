@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import re
 import sys
 import warnings
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from keras import layers
 from towers.ground.arguments import check_at_least, check_fraction, check_input_shape
 
 PUBLISHED = "imagenet"
+FAILURE = re.compile(r"fetch failure on \S*/(\S+): .* -- (.*)")
 
 
 def application(
@@ -93,11 +95,13 @@ def published(make: Callable[..., keras.Model], options: dict[str, Any]) -> kera
             warnings.simplefilter("ignore", UserWarning)  # That an input's size is not the usual.
             return make(weights=PUBLISHED, **options)
     except Exception as error:  # Keras raises no narrower one.
-        if "fetch failure" not in str(error) and not isinstance(error, ConnectionError):
+        failure = FAILURE.search(str(error))
+        if failure is None:
             raise
         raise FileNotFoundError(
-            f"The weights that Keras publishes cannot be downloaded ({error}). Put this file into "
-            "~/.keras/models, or $KERAS_HOME/models, by hand; or give a file of weights."
+            f"The weights that Keras publishes cannot be downloaded ({failure[2]}). Put "
+            f"{failure[1]} into ~/.keras/models, or $KERAS_HOME/models, by hand; or give a file of "
+            "weights."
         ) from error
 
 
