@@ -8,6 +8,7 @@ from . import processes as processes
 from . import steps as steps
 from .batches.feed import StopTraining as StopTraining
 from .batches.sources import batches_from as batches_from
+from .compiled.check import check as check
 from .compiled.evaluation import evaluate as evaluate
 from .compiled.evaluation import predict as predict
 from .compiled.fit import fit as fit
