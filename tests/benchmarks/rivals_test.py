@@ -74,17 +74,27 @@ def test_every_way_is_measured_and_its_line_appended(towers, others, names, tmp_
         assert row["examples_per_second"] == pytest.approx(100_000 / row["milliseconds"])
 
 
-def test_the_ways_of_arrays_are_measured_and_a_missing_library_is_said(
-    tmp_path, monkeypatch, capsys
+@pytest.mark.parametrize(
+    ("others", "names"),
+    [
+        ("torch", ["towers 1"]),
+        pytest.param(
+            "towers_fit,fit,torch",
+            ["towers 1", "towers_fit 1", "towers_fit 2", "fit"],
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_made_up_tasks_are_measured_and_a_missing_library_is_said(
+    others, names, tmp_path, monkeypatch, capsys
 ):
     monkeypatch.setattr(foreign, "is_installed", lambda library: False)
-    command = ["compare", "made_mlp", "--towers", "1", "--against", "towers_fit,fit,torch"]
-    command += ["--set", "longer=1", "--set", "steps_per_call=2", "--batch-size", "8"]
     file = tmp_path / "results.jsonl"
-    command += ["--repetitions", "1", "--steps", "5", "--results", str(file)]
-    assert main(command) == 0
+    command = ["compare", "made_mlp", "--towers", "1", "--against", others, "--batch-size", "8"]
+    command += ["--set", "longer=1", "--set", "steps_per_call=2", "--results", str(file)]
+    assert main([*command, "--repetitions", "1", "--steps", "5"]) == 0
     rows = json.loads(file.read_text())["results"]
-    assert [row["name"] for row in rows] == ["towers 1", "towers_fit 1", "towers_fit 2", "fit"]
+    assert [row["name"] for row in rows] == names
     assert all(row["milliseconds"] > 0 for row in rows)
     assert "| torch | missing: not installed |" in capsys.readouterr().out
 
