@@ -12,8 +12,8 @@ from typing import Any
 from towers.ground.quiet import import_tensorflow_quietly
 from towers.scripts.options.flags import Parser, add_flags, read_options
 from towers.scripts.options.setting import Amount, Count, File, Names, Parts, Paths, Seed
+from towers.scripts.shown import show
 from towers.scripts.timing.options import StepTimingOptions, TimingOptions, check_options
-from towers.scripts.training.catalogue import chosen_recipe
 from towers.scripts.training.options import BatchedRecipeOptions
 from towers.scripts.training.recipe import Recipe
 from towers.scripts.wrong_input import WrongInputError, wrong_input
@@ -36,7 +36,7 @@ class CompareOptions(StepTimingOptions):
     """Towers and rivals.
 
     Attributes:
-        against: plain, fit, mirrored, mirrored_fit.
+        against: plain, fit, mirrored, mirrored_fit, and of made-up tasks towers_fit, torch, jax.
     """
 
     against: Names = ()
@@ -89,18 +89,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     run, kind, _ = COMMANDS[given["command"]]
     options, file = read_options(kind, given), read_options(ResultsOptions, given).results
     import_tensorflow_quietly()
+    from benchmarks.made import recipes_of
     from benchmarks.results import append_line
 
     try:
         with wrong_input():
-            recipe = chosen_recipe(options)
+            recipes = recipes_of(options)
             if isinstance(options, TimingOptions):
                 check_options(options)
             if file is not None:
                 Path(file).touch()  # Rather now than after the measurement.
-        results = run(recipe, options)
-        if file is not None:
-            append_line(Path(file), arguments, results)
+        for recipe in recipes:
+            results = run(recipe, options)
+            if file is not None:
+                append_line(Path(file), [*arguments, recipe.name], results)
     except WrongInputError as error:
         parser.error(str(error))
     return 0
@@ -122,13 +124,29 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def run_compare(recipe: Recipe, options: CompareOptions) -> Any:
-    """Prints the time of a step of towers and rivals, and returns the rows."""
-    from benchmarks.rivals import rivals_of
+    """Prints the time of a step of towers and rivals, and returns the rows.
+
+    Several towers are compared with as many replicas, and with two for one tower.
+    """
+    from benchmarks.foreign import is_installed
+    from benchmarks.results import processor
+    from benchmarks.rivals import LIBRARIES, rivals_of
     from towers.scripts.timing.steps import time_steps, towers_of
 
+    steps = options.steps * getattr(recipe.fields, "longer", 1)
+    options = dataclasses.replace(options, steps=steps)
+    missing = [one for one in options.against if one in LIBRARIES and not is_installed(one)]
     with wrong_input():
-        rivals = rivals_of(options.against, max(2, *options.towers))
-    return time_steps(recipe, options, [*towers_of(options), *rivals])
+        names = [name for name in options.against if name not in missing]
+        rivals = rivals_of(names, max(2, *options.towers))
+    show(processor())
+    rows = time_steps(recipe, options, [*towers_of(options), *rivals])
+    for name in missing:
+        show(f"| {name} | missing: not installed | | |")
+    for row in rows[len(options.towers) :]:
+        if row["time_ratio"] < 1:
+            show(f"lost: {row['name']} takes {row['time_ratio']:.2f} of {rows[0]['name']}")
+    return rows
 
 
 def run_slow(recipe: Recipe, options: SlowOptions) -> Any:

@@ -11,6 +11,8 @@ import keras
 import tensorflow as tf
 
 import towers
+from benchmarks.foreign import compile_for_fit, foreign_run, keras_run, timed_arrays
+from benchmarks.made import RECIPES
 from towers.ground.special_ids import PAD, UNKNOWN
 from towers.models import answering
 from towers.scripts.timing.apart import TimedRun
@@ -22,7 +24,7 @@ from towers.scripts.wrong_input import nearest
 
 
 def rivals_of(names: Sequence[str], num_replicas: int) -> list[Contender]:
-    """Returns the rivals of these names; those under MirroredStrategy have a process each.
+    """Returns the rivals of these names, each to be timed in a process of its own.
 
     Raises:
         ValueError: a name is not in `RIVALS`.
@@ -31,10 +33,13 @@ def rivals_of(names: Sequence[str], num_replicas: int) -> list[Contender]:
     for name in names:
         if name not in RIVALS:
             raise ValueError(f"There is no rival {name!r}.{nearest(name, RIVALS)}")
-        is_mirrored = name.startswith("mirrored")
-        label, number = (f"{name} {num_replicas}", num_replicas) if is_mirrored else (name, 1)
-        build = functools.partial(build_rival, name=name, num_replicas=number)
-        found.append(Contender(label, number, build, alone=is_mirrored))
+        numbers = {"towers_fit": (1, num_replicas)}.get(name, (1,))
+        if name.startswith("mirrored"):
+            numbers = (num_replicas,)
+        for number in numbers:
+            label = name if numbers == (1,) else f"{name} {number}"
+            build = functools.partial(build_rival, name=name, num_replicas=number)
+            found.append(Contender(label, number, build, alone=True))
     return found
 
 
@@ -92,7 +97,12 @@ def mirrored(task: Task, devices: Sequence[str]) -> TimedRun:
 
 
 def fit(task: Task, devices: Sequence[str]) -> TimedRun:
-    """Keras's `model.fit` on the default device, with Keras's own optimizer and defaults."""
+    """Keras's `model.fit` on the default device, with Keras's own optimizer and defaults.
+
+    A made-up task has arrays, as most users of `fit` do.
+    """
+    if task.recipe.name in RECIPES:
+        return keras_run(*made_up(task))
     return timed_fit(compiled_model(task), keras_batches(task.recipe, task.dataset))
 
 
@@ -103,7 +113,35 @@ def mirrored_fit(task: Task, devices: Sequence[str]) -> TimedRun:
     return timed_fit(model, keras_batches(task.recipe, task.dataset))
 
 
-RIVALS = {"plain": plain, "fit": fit, "mirrored": mirrored, "mirrored_fit": mirrored_fit}
+def towers_fit(task: Task, devices: Sequence[str]) -> TimedRun:
+    """`towers.fit` on the arrays of a made-up task."""
+    name, batch_size, steps_per_call = made_up(task)
+    model = task.make_model()
+    compile_for_fit(model, steps_per_call)
+    train = functools.partial(towers.fit, model, towers=devices)
+    return timed_arrays(train, name, batch_size, steps_per_call)
+
+
+def torch(task: Task, devices: Sequence[str]) -> TimedRun:
+    """A hand-written loop in PyTorch."""
+    return foreign_run("torch", *made_up(task))
+
+
+def jax(task: Task, devices: Sequence[str]) -> TimedRun:
+    """Keras's `model.fit` on JAX."""
+    return foreign_run("jax", *made_up(task))
+
+
+def made_up(task: Task) -> tuple[str, int, int]:
+    """Returns name, batch size and steps in a call; raises ValueError for any other recipe."""
+    name, fields = task.recipe.name, task.recipe.fields
+    if name not in RECIPES:
+        raise ValueError(f"This way takes {', '.join(RECIPES)}. Received {name}.")
+    return name, fields.batch_size, fields.steps_per_call
+
+
+RIVALS = {one.__name__: one for one in (plain, fit, mirrored, mirrored_fit, towers_fit, torch, jax)}
+LIBRARIES = ("torch", "jax")
 
 
 def mirror(
@@ -206,7 +244,8 @@ def timed_loop(step: Callable[[Any], tuple[tf.Tensor, Any]], dataset: Iterable[A
 
     def run(num_steps: int) -> float:
         batches = iter(dataset)
-        float(step(next(batches))[0])
+        loss, _ = step(next(batches))
+        float(loss)
         started = time.perf_counter()
         for _ in range(num_steps - 1):
             loss, _ = step(next(batches))

@@ -196,7 +196,7 @@ def summarise(seconds: dict[str, list[float]], batch_size: float) -> list[dict[s
     rows = []
     for name, times in seconds.items():
         ratios = [own / other for own, other in zip(times, reference, strict=True)]
-        median = statistics.median(times)
+        median, order = statistics.median(times), sorted(ratios)
         rows.append(
             {
                 "name": name,
@@ -205,6 +205,7 @@ def summarise(seconds: dict[str, list[float]], batch_size: float) -> list[dict[s
                 "slowest": 1000 * max(times),
                 "examples_per_second": batch_size / median,
                 "time_ratio": statistics.median(ratios),
+                "ratio_range": [order[len(order) // 4], order[-1 - len(order) // 4]],
                 "speed_up": 1 / statistics.median(ratios),
             }
         )
@@ -218,11 +219,12 @@ def print_table(rows: list[dict[str, Any]], recipe: Recipe, options: TimingOptio
         f"{recipe.name}, batch {recipe.fields.batch_size}, median of {options.repetitions} "
         f"interleaved repetitions of {options.steps} steps"
     )
-    show(f"| way | ms a step (min - max) | examples/s | time / {first} |")
+    show(f"| way | ms a step (min - max) | examples/s | time / {first} (middle half) |")
     show("|---|---|---|---|")
     for row in rows:
         show(
             f"| {row['name']} | {row['milliseconds']:.1f} "
             f"({row['fastest']:.1f} - {row['slowest']:.1f}) "
-            f"| {row['examples_per_second']:.0f} | {row['time_ratio']:.3f} |"
+            f"| {row['examples_per_second']:.0f} | {row['time_ratio']:.3f} "
+            f"({row['ratio_range'][0]:.2f} - {row['ratio_range'][1]:.2f}) |"
         )

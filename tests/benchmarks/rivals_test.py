@@ -6,8 +6,9 @@ import sys
 
 import pytest
 
+from benchmarks import foreign
 from benchmarks.rivals import rivals_of
-from tests.benchmarks.commands import TINY, refuse
+from tests.benchmarks.commands import TINY, main, refuse
 from tests.paths import ROOT
 from tests.programs import run
 from towers.scripts.timing.options import StepTimingOptions
@@ -18,16 +19,19 @@ from towers.scripts.timing.steps import in_processes, most_towers, towers_of
     "towers, rivals, processes",
     [
         ((2,), ["plain"], [["towers 2"], ["plain"]]),
-        ((1,), ["mirrored", "fit"], [["towers 1", "fit"], ["mirrored 2"]]),
+        ((1,), ["mirrored", "fit"], [["towers 1"], ["mirrored 2"], ["fit"]]),
         (
             (4, 1),
-            ["mirrored", "plain", "mirrored_fit"],
-            [["towers 4"], ["towers 1", "plain"], ["mirrored 4"], ["mirrored_fit 4"]],
+            ["mirrored", "plain", "towers_fit"],
+            [
+                *(["towers 4"], ["towers 1"], ["mirrored 4"], ["plain"]),
+                *(["towers_fit 1"], ["towers_fit 4"]),
+            ],
         ),
     ],
     ids=str,
 )
-def test_each_mirrored_rival_has_a_process(towers, rivals, processes):
+def test_each_rival_has_a_process(towers, rivals, processes):
     contenders = towers_of(StepTimingOptions("shapes", towers=towers)) + rivals_of(
         rivals, max(2, *towers)
     )
@@ -61,13 +65,43 @@ def test_every_way_is_measured_and_its_line_appended(towers, others, names, tmp_
     earlier, text = file.read_text().splitlines()
     assert earlier == "an earlier line"
     line = json.loads(text)
-    assert line["arguments"] == command and line["processor"] and line["cores"] >= 1
+    assert line["arguments"] == [*command, "shapes"] and line["processor"] and line["cores"] >= 1
     rows = line["results"]
     assert [row["name"] for row in rows] == names
     assert rows[0]["time_ratio"] == 1
     for row in rows:
         assert row["milliseconds"] > 0
         assert row["examples_per_second"] == pytest.approx(100_000 / row["milliseconds"])
+
+
+@pytest.mark.parametrize(
+    ("others", "names"),
+    [
+        ("torch", ["towers 1"]),
+        pytest.param(
+            "towers_fit,fit,torch",
+            ["towers 1", "towers_fit 1", "towers_fit 2", "fit"],
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_made_up_tasks_are_measured_and_a_missing_library_is_said(
+    others, names, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(foreign, "is_installed", lambda library: False)
+    file = tmp_path / "results.jsonl"
+    command = ["compare", "made_mlp", "--towers", "1", "--against", others, "--batch-size", "8"]
+    command += ["--set", "longer=1", "--set", "steps_per_call=2", "--results", str(file)]
+    assert main([*command, "--repetitions", "1", "--steps", "5"]) == 0
+    rows = json.loads(file.read_text())["results"]
+    assert [row["name"] for row in rows] == names
+    assert all(row["milliseconds"] > 0 for row in rows)
+    assert "| torch | missing: not installed |" in capsys.readouterr().out
+
+
+def test_other_libraries_take_made_up_tasks_alone():
+    with pytest.raises(ValueError, match="Received shapes"):
+        foreign.make_jax()(("shapes", 1, 1))
 
 
 def test_a_line_names_the_commit(tmp_path):

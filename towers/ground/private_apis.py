@@ -300,6 +300,35 @@ def is_compiled(function: Any) -> bool:
     return bool(function._jit_compile)
 
 
+def rewrite_with(function: Any, **settings: Any) -> None:
+    """Gives a traced function settings of its own for TensorFlow's rewriting of its graph.
+
+    Args:
+        function: a `ConcreteFunction`, before its first call.
+        settings: fields of `RewriterConfig`; others stay as the program has set them.
+    """
+    from tensorflow.core.protobuf.config_pb2 import ConfigProto
+    from tensorflow.python.eager.context import Context, FunctionCallOptions, context
+
+    class Own:
+        """The eager context, with other options of calls."""
+
+        call_function = Context.call_function
+
+        def __init__(self, options: Any):
+            self.function_call_options = options
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(context(), name)
+
+    options = context().function_call_options
+    config = ConfigProto.FromString(options.config_proto_serialized)
+    for name, value in settings.items():
+        setattr(config.graph_options.rewrite_options, name, value)
+    own = FunctionCallOptions(options.executor_type, config)
+    function._inference_function._bound_context = Own(own)
+
+
 @contextlib.contextmanager
 def recording_again(tape: Any) -> Iterator[bool]:
     """The scope in which a persistent tape goes on recording; it yields whether it has to."""

@@ -19,6 +19,7 @@ from towers.step.micro_batches import part_of
 from towers.step.sums import Denominators, way_to_merge
 from towers.step.tower import Tower, forward
 from towers.step.tower_function import TowerProgram
+from towers.step.tracing import rewrite_on_cpus
 
 MAX_ROWS = 16
 TINY = 1e-30  # Below this, numbers are not told apart.
@@ -98,6 +99,7 @@ class Probe:
         specs = tf.nest.map_structure(row_spec, pair)
         traced = tf.function(self._measure, autograph=False)
         measure = traced.get_concrete_function(specs, tf.TensorSpec([], tf.int64))
+        rewrite_on_cpus(measure, disable_meta_optimizer=True)  # It runs a few times only.
         check = check_no_mean if self._num_parts == 1 else check_sums
         rows = rows_of(pair, 0, num_rows)
         is_random = np.ptp(sample(measure, rows, 2).losses, axis=1).any()

@@ -14,6 +14,7 @@ import tensorflow as tf
 from tensorflow.types.experimental import ConcreteFunction
 
 from towers.ground.host import HOST
+from towers.ground.private_apis import rewrite_with
 from towers.step.tower_function import ShardFn, TowerProgram
 from towers.travel.gradients import Gradient
 from towers.variables.find_variables import CALLS, Uses
@@ -23,6 +24,13 @@ from towers.variables.shared_variables import SharedVariables
 WRITES = re.compile(
     r"Assign\w*VariableOp|Resource(Sparse)?Apply\w+|Resource(Scatter|StridedSlice)\w+"
 )
+# What rewrites nothing without a GPU, or next to nothing the second time: half of a first call.
+FOR_CPUS = {
+    "meta_optimizer_iterations": 1,  # ONE
+    "disable_tfg_optimizer": True,
+    "layout_optimizer": 2,  # OFF
+    "memory_optimization": 1,  # NO_MEM_OPT
+}
 IN_A_TOWER = re.compile(r"tower_\d+/(?!(denominators_\d+/)?parameters/)")
 
 
@@ -58,9 +66,16 @@ def trace(
         # Within a loop it is optimized as by itself: one kernel more for two has other last bits.
         whole = tf.function(traced, autograph=False, experimental_attributes={"_noinline": True})
         concrete = whole.get_concrete_function(*specs)
+    rewrite_on_cpus(concrete, **FOR_CPUS)
     if shared is not None:
         check_handles(concrete.graph, shared)
     return concrete
+
+
+def rewrite_on_cpus(function: ConcreteFunction, **settings: Any) -> None:
+    """Gives a function settings as `rewrite_with` does, if there is no GPU in sight."""
+    if not tf.config.list_logical_devices("GPU"):
+        rewrite_with(function, **settings)
 
 
 def check_handles(graph: tf.Graph, shared: SharedVariables) -> None:

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 import tensorflow as tf
+from tensorflow.core.protobuf.config_pb2 import ConfigProto
 
 from towers.step.tracing import number_on_host, trace
 
@@ -46,3 +47,35 @@ def test_a_number_is_one_of_64_bits_on_the_host_whatever_it_comes_from():
         tensor = number_on_host(number)
         assert tensor.dtype == tf.int64 and tensor.shape == [] and int(tensor) == 7
         assert tensor.device.endswith("CPU:0")
+
+
+def settings_of(traced, *arguments):
+    """Returns how TensorFlow is to rewrite the graph of a function that another one calls."""
+
+    def around():
+        return traced(*arguments)
+
+    graph = tf.function(around, autograph=False).get_concrete_function().graph
+    (call,) = (op for op in graph.get_operations() if op.type.endswith("PartitionedCall"))
+    return ConfigProto.FromString(call.get_attr("config_proto")).graph_options.rewrite_options
+
+
+def test_on_cpus_a_graph_is_rewritten_once_and_otherwise_as_the_program_has_set_it():
+    before = tf.config.optimizer.get_experimental_options()
+    tf.config.optimizer.set_experimental_options({"remapping": False})
+    traced = trace(lambda value: value + 1, "/CPU:0", tf.TensorSpec([]))
+    tf.config.optimizer.set_experimental_options({"remapping": True, **before})
+    other = tf.function(lambda value: value + 1).get_concrete_function(tf.TensorSpec([]))
+    assert float(traced(tf.constant(1.0))) == 2.0
+    own, default = settings_of(traced, tf.constant(1.0)), settings_of(other, tf.constant(1.0))
+    assert own.meta_optimizer_iterations == own.ONE
+    assert own.remapping == own.layout_optimizer == own.OFF
+    assert default.meta_optimizer_iterations == default.DEFAULT_NUM_ITERS
+    assert default.layout_optimizer == default.DEFAULT
+
+
+def test_beside_a_gpu_all_is_left_as_it_is(monkeypatch):
+    monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind: [f"/{kind}:0"])
+    traced = trace(lambda value: value + 1, "/CPU:0", tf.TensorSpec([]))
+    own = settings_of(traced, tf.constant(1.0))
+    assert own.meta_optimizer_iterations == own.DEFAULT_NUM_ITERS

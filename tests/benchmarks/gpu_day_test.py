@@ -1,0 +1,45 @@
+"""A day on GPUs is tried on CPUs: each slice leaves its JSON, and the page says what is missing."""
+
+import json
+
+import pytest
+
+from benchmarks import gpu_day
+from tests.paths import ROOT
+from tests.programs import run
+
+NAMES = list(gpu_day.slices(0, ROOT, small=True))
+
+
+def test_a_slice_leaves_its_json_and_the_page_says_what_is_missing(tmp_path):
+    run(["bash", "benchmarks/gpu_day.sh", str(tmp_path), "laws", "--small"], cwd=ROOT)
+    (row,) = json.loads((tmp_path / "laws.json").read_text())["rows"]
+    assert row["exit_code"] == 0 and len(row["output"]) == 5
+    assert all(line.startswith("ok | ") for line in row["output"])
+    page = (tmp_path / "page.md").read_text()
+    missing = page.partition("## Missing")[2].split("\n")
+    assert {f"- {name}: not run" for name in NAMES} - {*missing} == {"- laws: not run"}
+    assert "- laws: it ran without a GPU" in missing or "GPUs: none" not in page
+
+
+@pytest.mark.parametrize(
+    ("program", "code", "missing"),
+    [
+        (["-c", "print(7); raise SystemExit(3)"], 3, "failed"),
+        (["-c", "import time; print(7, flush=True); time.sleep(60)"], None, "did not end in time"),
+    ],
+)
+def test_what_fails_or_takes_too_long_is_missing(program, code, missing, tmp_path, monkeypatch):
+    monkeypatch.setattr(gpu_day, "SECONDS", 1.0)
+    command = [gpu_day.PYTHON[0], *program]
+    assert not gpu_day.run_slice("laws", [command], ["H100"], tmp_path)
+    (row,) = json.loads((tmp_path / "laws.json").read_text())["rows"]
+    assert row["exit_code"] == code and row["output"] == ["7"]
+    page = gpu_day.page({"laws": [command]}, tmp_path)
+    assert "GPUs: H100" in page and page.rstrip().endswith(missing)
+
+
+@pytest.mark.slow
+def test_every_slice_runs(tmp_path):
+    assert gpu_day.main([str(tmp_path), "--small"]) == 0
+    assert {file.stem for file in tmp_path.glob("*.json")} == {*NAMES}
