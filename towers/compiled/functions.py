@@ -15,7 +15,6 @@ import tensorflow as tf
 
 from towers.compiled.data import Data
 from towers.compiled.epoch_batches import EpochData, ShardIterator
-from towers.compiled.groups import groups_of
 from towers.compiled.kept import kept
 from towers.compiled.limits import steps_per_call
 from towers.compiled.logs import updated_logs
@@ -236,9 +235,14 @@ class OnTowers:
 
         Random numbers of the towers follow from the seed and the step instead.
         """
-        split_optimizer(self._model, self._placement)
-        groups = groups_of(self._model)
-        return {name: [one for one in found if not is_seed(one)] for name, found in groups.items()}
+        model, (optimizer, scale) = self._model, split_optimizer(self._model, self._placement)
+        groups: dict[str, Any] = {
+            "variables": [one for one in model.variables if not is_seed(one)],
+            "optimizer": optimizer.variables,
+            "loss_scale": scale.variables if scale else [],
+            "metrics": [one for metric in model.metrics for one in metric.variables],
+        }
+        return {name: found for name, found in groups.items() if found or name == "optimizer"}
 
     @property
     def graph(self) -> tf.Graph:

@@ -23,7 +23,7 @@ from towers.loop.actions import restore_unreported, unreported
 from towers.loop.updates import NonFiniteGradientError, Position, StepReport
 from towers.processes.agreement import check_variables, take_from_chief
 from towers.processes.processes import Processes
-from towers.saving.checkpoint_files import Groups
+from towers.saving.checkpoint_files import Checkpoint, Groups
 from towers.saving.checkpoint_folder import CheckpointFolder
 from towers.saving.checkpoints import restore
 from towers.saving.lock import locked
@@ -199,10 +199,11 @@ class Run(keras.callbacks.Callback):
         if checkpoint is not None:
             if isinstance(way, OnLayers):
                 way.make_slots(self._data)
+            checkpoint = with_first_epoch(checkpoint)
             restore(checkpoint, way.groups())
             self.position = Position(**checkpoint.state["position"])
             self._data.first_epoch = checkpoint.state["first_epoch"]
-            restore_unreported(self._actions, checkpoint.state["unreported"])
+            restore_unreported(self._actions, checkpoint.state.get("unreported", {}))
         self._take_from_chief()
         if self.position.epoch_step:
             states = [one for metric in model.metrics for one in metric.variables]
@@ -320,6 +321,16 @@ class Run(keras.callbacks.Callback):
             reason = "a callback stopped the training" if self.model.stop_training else ""
             self._files.end(self.position, self._epochs, reason or f"{epochs} epochs done")
         check_variables(self._way.together.processes, self._way.groups())
+
+
+def with_first_epoch(checkpoint: Checkpoint) -> Checkpoint:
+    """Returns a checkpoint whose state has the first epoch: version 0.2.0 had it as a variable."""
+    groups = dict(checkpoint.groups)
+    begin = groups.pop("begin", None)
+    if begin is None:
+        return checkpoint
+    state = {**checkpoint.state, "first_epoch": int(begin[0].array)}
+    return dataclasses.replace(checkpoint, groups=groups, state=state)
 
 
 def tell(

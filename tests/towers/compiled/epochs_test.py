@@ -7,10 +7,13 @@ import shutil
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import towers
 from tests.curves import read_scalars
 from tests.helpers import tower_devices
+from towers.compiled.functions import OnTowers
+from towers.saving.checkpoint_folder import CheckpointFolder
 from towers.saving.summaries import event_files, read_events
 from towers.scripts.main import main
 
@@ -151,6 +154,35 @@ def test_a_resumed_fit_says_where_it_goes_on_and_that_nothing_is_left(tmp_path, 
     assert float(changed.optimizer.learning_rate) != 0.5
     with pytest.warns(RuntimeWarning, match=r"holds all 2 epochs: nothing is trained\. Give more"):
         towers.fit(make_model(), X, Y, epochs=2, verbose=0, **options)
+
+
+def test_a_run_of_version_0_2_0_goes_on(tmp_path, monkeypatch):
+    """It had the first epoch as a variable, and no state of reports."""
+    options = {
+        "batch_size": 5,
+        "towers": 1,
+        "verbose": 0,
+        "run_dir": tmp_path,
+        "steps_per_epoch": 2,
+    }
+    groups, save = OnTowers.groups, CheckpointFolder.save
+
+    def save_as_before(folder, step, found, state, **more):
+        save(folder, step, found, {"position": state["position"]}, **more)
+
+    def groups_as_before(way):
+        return {**groups(way), "begin": [tf.Variable(3, dtype=tf.int64, name="first_epoch")]}
+
+    with monkeypatch.context() as patches:
+        patches.setattr(OnTowers, "groups", groups_as_before)
+        patches.setattr(CheckpointFolder, "save", save_as_before)
+        towers.fit(make_model(), X, Y, initial_epoch=3, epochs=4, **options)
+    resumed = make_model()
+    assert towers.fit(resumed, X, Y, epochs=5, **options).epoch == [4]
+    whole = make_model()
+    towers.fit(whole, X, Y, initial_epoch=3, epochs=5, **{**options, "run_dir": None})
+    for one, other in zip(resumed.get_weights(), whole.get_weights(), strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 @pytest.fixture(scope="module")
