@@ -18,7 +18,7 @@ from towers.data.prepared.dialogue_index import (
 
 _ODD = np.uint64(0x9E3779B97F4A7C15)  # Knuth's multiplicative hashing, the golden ratio in 64 bits.
 _PLACE = np.uint64(1 << 32)  # Words are smaller.
-_ENOUGH = 1000  # Held-out pairs, or half of fewer, must be left: training gives up so many.
+_FEW, _ENOUGH = 10, 1000  # Held-out pairs.
 
 
 class PairFinder:
@@ -119,7 +119,8 @@ def find_repeats(index: DialogueIndex, finders: Iterator[PairFinder], *, apart: 
     """Returns the pairs that both parts have; in memory are the hashes of the held-out ones.
 
     The held-out part gives them up, but for as many, the most frequent there, as it needs besides
-    its own: these training gives up. The only pair of a corpus stays in both.
+    its own, a fifth of all, or half of a few: these training gives up. The only pair of a corpus
+    stays in both.
 
     Args:
         index: of the dialogues.
@@ -139,7 +140,8 @@ def find_repeats(index: DialogueIndex, finders: Iterator[PairFinder], *, apart: 
         is_trained |= np.isin(held_out, trained) if len(trained) else False
     repeated, counts = np.unique(held_out[is_trained], return_counts=True)
     num_own = int(np.sum(~is_trained))
-    num_wanted = min(_ENOUGH, max(1, len(held_out) // 2)) - num_own
+    num_needed = min(_ENOUGH, max(1, min(len(held_out) // 2, _FEW), len(held_out) // 5))
+    num_wanted = num_needed - num_own
     order = np.argsort(-counts, kind="stable")
     num_kept = int(np.searchsorted(np.cumsum(counts[order]), num_wanted)) + 1
     most = len(repeated) - (not num_others)  # Some must be trained on.
