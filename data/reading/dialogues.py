@@ -281,7 +281,7 @@ def _read(
 def _read_file(file: DialogueFile, kind: str, *, is_alone: bool) -> Iterator[Dialogue]:
     chosen = _recognise(file) if kind == "auto" else kind
     if chosen is None and is_alone:
-        raise ValueError(f"{file.path}: expected dialogues, found {_description(file)}. {ADVICE}")
+        raise ValueError(f"{file.path}: expected dialogues, found {_description(file)}")
     if chosen is None:
         file.report.skip("files of no known kind", str(file.path))
         return
@@ -319,21 +319,20 @@ def _recognise(file: DialogueFile) -> str | None:
 
 def _description(file: DialogueFile) -> str:
     if not file.path.stat().st_size:
-        return "an empty file"
+        return "an empty file."
     if zipfile.is_zipfile(file.path):
         if file.path.suffix.lower() in (".xlsx", ".ods"):
-            return "a spreadsheet, which must be saved as CSV first"
-        return "a zip archive, which must be unpacked first"
+            return "a spreadsheet, which must be saved as CSV first."
+        return "a zip archive, which must be unpacked first."
     lines = file.sample()
     if not lines:
-        return "only lines that are blank or too long"
+        return "only lines that are blank or too long."
     damaged = sum("\0" in line or DAMAGED.search(line) is not None for line in lines)
     is_decoded = damaged <= UNDECODED_FRACTION * len(lines)
     columns = ",".join(file.layout.columns)
     missing = f"no columns {columns} and " if columns else ""
-    return f"{missing}lines of no known kind, first {lines[0][:40]!r}" + (
-        "" if is_decoded else f" ({ENCODING_ADVICE})"
-    )
+    hint = "" if is_decoded else f" ({ENCODING_ADVICE})"
+    return f"{missing}lines of no known kind, first {lines[0][:40]!r}{hint}. {ADVICE}"
 
 
 def _nothing_usable(path: Path, kind: str, found: ReadingReport) -> str:

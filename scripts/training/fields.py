@@ -25,6 +25,15 @@ if TYPE_CHECKING:
 MOST_EPOCHS = 10**9
 EPOCHS = Bound(f"from 0 to {MOST_EPOCHS:,}", lambda value: 0 <= value < MOST_EPOCHS)
 AnyFields = TypeVar("AnyFields", bound="Fields")
+# By what other programs call it, the field.
+OTHER_NAMES = {
+    "lr": "learning_rate", "optim": "optimizer", "wd": "optimizer_weight_decay",
+    "weight_decay": "optimizer_weight_decay", "dropout": "dropout_rate", "model": "network",
+    "arch": "network", "clip": "clip_norm", "grad_clip": "clip_norm", "max_grad_norm": "clip_norm",
+    "warmup": "warmup_steps", "lr_schedule": "schedule", "scheduler": "schedule",
+    "hidden": "hidden_size", "layers": "num_layers", "vocab_size": "vocabulary_size",
+    "val_split": "validation_share",
+}  # fmt: skip
 __all__ = [  # For recipes.
     *("EPOCHS", "FRACTION", "NOT_NEGATIVE", "POSITIVE", "Bound"),
     *("Fields", "TextFields", "arguments_for"),
@@ -136,12 +145,12 @@ def parse_overrides(kind: type[Fields], overrides: Sequence[str]) -> dict[str, A
     """Returns the values of `field=value` texts, each of its field's type."""
     settings, values = settings_of(kind), {}
     for override in overrides:
-        name, equals, text = override.partition("=")
+        name, _, text = override.partition("=")
         name, text = name.strip().replace("-", "_"), text.strip()
-        if not equals:
-            raise ValueError(f"--set takes FIELD=VALUE. Received {override!r}.")
         if name not in settings:
-            raise ValueError(f"The recipe has no field {name!r}.{nearest(name, settings)}")
+            other = OTHER_NAMES.get(name)
+            hint = f" Write {other}=." if other in settings else nearest(name, settings)
+            raise ValueError(f"The recipe has no field {name!r}.{hint}")
         try:
             values[name] = parse(settings[name].kind, text)
         except ValueError as error:

@@ -8,6 +8,7 @@ from typing import Annotated, Literal, get_args
 from towers.scripts.options.setting import (
     CHECKPOINT,
     Amount,
+    Bound,
     Count,
     Flag,
     Folder,
@@ -26,7 +27,8 @@ Precision = Literal["float32", "float64", "bfloat16", "float16"]
 Exchange = Literal["packs", "nccl"]  # A test compares them with the library's.
 EXCHANGES: tuple[str, ...] = get_args(Exchange)
 WITHOUT_COPIES = ("auto", "packs")  # Any other needs a copy of the parameters on each tower.
-Overrides = Annotated[tuple[str, ...], "FIELD=VALUE", Flag(name="set", action="append")]
+ASSIGNED = Bound("FIELD=VALUE, such as learning_rate=0.1", lambda text: "=" in text)
+Overrides = Annotated[tuple[str, ...], ASSIGNED, "FIELD=VALUE", Flag(name="set", action="append")]
 USUAL_DECODING = ("temperature", "top_p", "beam", "nbest", "mmi")  # Those that helps show.
 # The fields of recipes that have a flag of their own.
 FLAGS = ("batch_size", "epochs", "language", "kind", "encoding", "context")
