@@ -120,6 +120,7 @@ ADVICE = (
     "write a line `question TAB answer` for each pair: "
     """awk -F'SEPARATOR' '{print $1 "\\t" $2}' FILE > chats.tsv"""
 )
+SHOWN_SENDERS = 20  # Of whom none is the one who answers.
 KIND_FRACTION = 0.5  # Fraction of the first lines that must look like the kind.
 SUFFIX_BONUS = 0.25  # Added to that fraction if the file has a suffix of the kind.
 
@@ -171,7 +172,7 @@ def read_dialogues(
         mendings=tuple(mendings),
         progress=progress,
     )
-    return _read(files, kind, opened, report)
+    return _read(files, kind, opened, report, layout.me if layout else "")
 
 
 def _as_paths(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> list[Path]:
@@ -252,6 +253,7 @@ def _read(
     kind: str,
     opened: Callable[[Path], DialogueFile],
     report: ReadingReport,
+    me: str,
 ) -> Iterator[Dialogue]:
     parts = file_parts(files_of)
     numbers = Counter((part or "").replace("_", " ") for part in parts.values())
@@ -276,6 +278,9 @@ def _read(
         found = report.since(before)
         if not found.num_turns and any(parts[file] != "unused" for file in files):
             raise ValueError(_nothing_usable(path, kind, found))
+    senders = report.senders()
+    if me and senders and me.strip().lower() not in map(str.lower, senders):
+        check_choice("Field me", me, senders[:SHOWN_SENDERS])
 
 
 def _read_file(file: DialogueFile, kind: str, *, is_alone: bool) -> Iterator[Dialogue]:

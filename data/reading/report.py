@@ -113,6 +113,11 @@ class ReadingReport(Report):
         if len(self.roles) < MOST_KINDS:
             self.roles[sender, does] += 1
 
+    def senders(self) -> list[str]:
+        """Returns the senders of messages; none where there may be more than were counted."""
+        found = dict.fromkeys(sender.strip() for sender, _ in self.roles)
+        return list(found) if len(self.roles) < MOST_KINDS else []
+
     def take(self, taken: Sequence[str], names: Iterable[str]) -> None:
         """Counts a record of which some keys were taken."""
         if len(self.keys) < MOST_KINDS:
