@@ -1,6 +1,7 @@
 """The commands of the guides run as they are typed, one after the other, on small data sets."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from tests.small_data import (
     write_chats,
     write_data_sets,
     write_dialogues,
+    write_exports,
     write_idx,
     write_language_text,
     write_texts,
@@ -38,11 +40,13 @@ HOURS = 3600 * 3
 
 def commands_of(page: str) -> list[str]:
     """Returns the shell commands of a page that run here, in order."""
+    blocks = [block for block in BLOCK.finditer(PAGES[page]) if not block["reason"]]
     lines = [
-        line.strip()
-        for block in BLOCK.finditer(PAGES[page])
-        if block["language"] == "sh" and not block["reason"]
+        line.strip().removeprefix("$ ")
+        for block in blocks
+        if block["language"] in ("sh", "console")
         for line in block["code"].replace("\\\n", " ").splitlines()
+        if block["language"] == "sh" or line.startswith("$ ")
     ]
     return [line for line in lines if line and not any(part in line for part in LEFT_OUT)]
 
@@ -60,8 +64,11 @@ def test_the_commands_of_a_guide_run_as_typed(page, tmp_path):
     write_dialogues(tmp_path / "my.conv", "zh", 5000)
     write_texts(tmp_path / "my_texts")
     write_chats(tmp_path)
+    write_exports(tmp_path)
     (tmp_path / "words.txt").write_text("机器人\n下雨天\n", encoding="utf-8")
     write_labelled_pictures(tmp_path / "my_pictures")
+    (tmp_path / "photos").symlink_to(tmp_path / "my_pictures" / "blue")
+    shutil.copy(next((tmp_path / "photos").glob("*.png")), tmp_path / "photo.png")
     for block in BLOCK.finditer(PAGES[page]):
         if block["language"] == "toml":
             (tmp_path / "small.toml").write_text(block["code"], encoding="utf-8")

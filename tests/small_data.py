@@ -1,6 +1,7 @@
 """Small data sets in the formats of the published ones."""
 
 import csv
+import datetime
 import gzip
 import json
 import struct
@@ -72,5 +73,43 @@ def write_chats(folder: Path) -> None:
             ]
             file.write(json.dumps({"messages": messages}) + "\n")
     for name, header in (("pairs.csv", ("question", "answer")), ("talks.csv", ("said", "replied"))):
-        with (folder / name).open("w", newline="") as file:
-            csv.writer(file).writerows([header, *(turns[:2] for turns in dialogues)])
+        write_rows(folder / name, [header, *(turns[:2] for turns in dialogues)])
+
+
+def write_exports(folder: Path) -> None:
+    """Writes 400 messages of two people as programs export them, under the names in the guide."""
+    begin = datetime.datetime(2026, 3, 1, 9)
+    times = [
+        begin + datetime.timedelta(hours=number // 4 * 8, minutes=number) for number in range(400)
+    ]
+    texts = [f"what time tomorrow {number % 7}" for number in range(400)]
+    rows = [("at", "who", "said")]
+    rows += [(str(time), ("Ann", "NAME")[n % 2], texts[n]) for n, time in enumerate(times)]
+    write_rows(folder / "log.csv", rows)
+    wechat = [("localId", "TalkerId", "Type", "IsSender", "CreateTime", "StrContent")]
+    for number, time in enumerate(times):
+        kind, seconds = 1 + 2 * (number % 20 == 5), int(time.timestamp())
+        wechat.append((number, "wxid_a", kind, number % 2, seconds, f"明天几点{number % 7}"))
+    write_rows(folder / "messages.csv", wechat)
+    qq = (
+        f"{time:%Y-%m-%d %H:%M:%S} {who}\n{text}\n"
+        for time, (_, who, text) in zip(times, rows[1:], strict=True)
+    )
+    (folder / "record.txt").write_text("\n".join(qq))
+    lines = (
+        f"{time:%d/%m/%Y, %H:%M} - {('Ann', 'Bob')[n % 2]}: {texts[n]}"
+        for n, time in enumerate(times)
+    )
+    (folder / "WhatsApp Chat with Bob.txt").write_text("\n".join(lines))
+    messages = [
+        {"type": "message", "date": time.isoformat(), "from": who, "text": text}
+        for time, (_, who, text) in zip(times, rows[1:], strict=True)
+    ]
+    chat = {"name": "Ann", "type": "personal_chat", "messages": messages}
+    (folder / "result.json").write_text(json.dumps(chat))
+
+
+def write_rows(path: Path, rows: list[tuple[object, ...]]) -> None:
+    """Writes a CSV file."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows(rows)

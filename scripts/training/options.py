@@ -36,7 +36,7 @@ FLAGS = ("batch_size", "epochs", "language", "kind", "encoding", "context")
 
 @dataclasses.dataclass(frozen=True)
 class TextOptions:
-    """Text: fields of the recipes that have some.
+    """Text, for the recipes that read some.
 
     Attributes:
         language: language of the text (default: the recipe's).
@@ -58,7 +58,7 @@ class RecipeOptions:
     Attributes:
         recipe: see `towers recipes`.
         overrides: any other field of the recipe (default: see `towers recipes RECIPE`).
-        text: fields of the recipes that have some.
+        text: for the recipes that read some.
     """
 
     recipe: Annotated[str, "RECIPE"]
@@ -85,8 +85,8 @@ class DeviceOptions:
         towers: number of towers (default: one per GPU, or one on the CPU).
         cpu_towers: number of towers without a GPU and without --towers.
         gpus: use only these GPUs, such as 0,2 (default: all).
-        gpus_per_tower: share each tower's layers between N GPUs, for models that one is too small
-            for; without a GPU between virtual CPUs.
+        gpus_per_tower: share each tower's layers between N GPUs, for models too large for one;
+            without a GPU, between N virtual CPUs.
         virtual: split one GPU into the towers.
         gpu_memory: limit in GB, or a fraction of a GPU's memory (default: grows with need).
         parameters: where the shared variables live; replicated: a copy on each tower; auto: on
@@ -183,7 +183,7 @@ class TrainOptions:
         data: the data's folder, or files (default: datasets/...).
         seed: seed of the initial values, the order of the data and all random numbers.
         steps: number of updates, in place of --epochs (default: none).
-        max_minutes: stop and save after M minutes; the same command goes on (default: no limit).
+        max_minutes: stop and save after M minutes; the same command continues (default: no limit).
         init_from: begin with the weights of another run, as far as names and shapes are the same
             (default: none).
         overwrite: remove the run that is in the directory; asks first on a terminal.
@@ -213,7 +213,7 @@ class ModelOptions:
 
     Attributes:
         run_dir: the run's directory.
-        checkpoint: which checkpoint of the run; without data to choose by, best is the latest.
+        checkpoint: which checkpoint of the run; without held-out data, best is the latest.
     """
 
     run_dir: RunDir
@@ -290,7 +290,7 @@ class EvaluateOptions:
         devices: the choice of the devices.
         decoding: how a chatbot answers.
         data: the folder or the files (default: those of the training).
-        checkpoint: which checkpoint of the run; without data to choose by, best is the latest.
+        checkpoint: which checkpoint of the run; without held-out data, best is the latest.
         batch_size: examples in one batch (default: the run's).
         overrides: a field, such as part=test (default: the run's).
         classes: image runs: also print each class's recall and precision, and which classes were

@@ -214,7 +214,8 @@ def virtual_cpus(num_towers: int, per_tower: int = 1) -> Devices:
         if not is_deterministic():
             share_cores(num_towers)
     towers = f"{num_towers} towers" if num_towers > 1 else "1 tower"
-    each = "virtual CPUs" if per_tower == 1 else f"{per_tower} virtual CPUs each"
+    each = "virtual CPUs" if per_tower == 1 else f"{per_tower} virtual CPUs"
+    each += " each" * (per_tower > 1 and num_towers > 1)
     return devices_of("CPU", range(1, count + 1), per_tower, f"{towers} on {each} (no GPU found)")
 
 
