@@ -94,9 +94,9 @@ def write_dialogues(
 
 
 def _describe_repeats(number: int, part: str, *, keep_apart: bool) -> list[str]:
-    where = {"train": "trained on", "held_out": "tested on"}[part]
-    does = f"left out where they would be {where}" if keep_apart else "kept in both"
-    return [f"{number:,} pairs that both parts have are {does}"] if number else []
+    where = {"train": "training", "held_out": "test"}[part]
+    does = f"left out of the {where}" if keep_apart else "kept in both"
+    return [f"{count_of(number, 'pair')} of both the training and the test, {does}"] * bool(number)
 
 
 def _ids_of(word: str, vocabulary: Vocabulary, unknown_words: list[str]) -> tuple[int, ...]:

@@ -63,7 +63,7 @@ class Report:
         """Returns a line for each reason, the most frequent first."""
         verbs = {"skipped": self.skipped, self.repaired_verb: self.repaired}
         return [
-            f"{verb} {number:,} {reason} (first: {', '.join(self.places[f'{verb} {reason}'])})"
+            f"{verb} {reason}: {number:,} (first: {', '.join(self.places[f'{verb} {reason}'])})"
             for verb, counts in verbs.items()
             for reason, number in counts.most_common()
             if number

@@ -29,7 +29,7 @@ def test_a_pair_that_is_repeated_is_in_one_part(tmp_path):
     few = [(f"q{number % 10}", f"a{number % 10}") for number in range(200)]
     corpus = prepare(write(tmp_path / "few.tsv", few), tmp_path, held_out=0.02)
     assert pairs_of(corpus) and not set(pairs_of(corpus)) & set(pairs_of(corpus, "held_out"))
-    assert any("left out where they would be trained on" in line for line in corpus.summary)
+    assert any("left out of the training" in line for line in corpus.summary)
     many = [(f"q{number}", f"a{number}") for number in range(200)] + few[:50]
     corpus = prepare(write(tmp_path / "many.tsv", many), tmp_path)
     assert not set(pairs_of(corpus)) & set(pairs_of(corpus, "held_out"))
