@@ -65,6 +65,11 @@ def load_recipe(name: str, overrides: Sequence[str] = (), **flags: Any) -> Recip
 
 def restore_recipe(name: str, fields: dict[str, Any], overrides: Sequence[str] = ()) -> Recipe:
     """Returns a recipe with the fields that a run recorded; texts such as `part=test` win."""
+    if name not in recipe_names():
+        raise ValueError(
+            f"The run is one of {name}, which is no recipe. A run of towers.fit belongs to its own "
+            "program: call towers.evaluate, towers.predict or model.export there."
+        )
     recipe = find_recipe(name)
     known = {field.name for field in dataclasses.fields(recipe.fields)}
     unknown = sorted(set(fields) - known)
