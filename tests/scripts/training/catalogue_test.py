@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from towers.scripts.training.catalogue import recipe_names, restore_recipe
+from towers.scripts.training.catalogue import find_recipe, recipe_names
 
 
 def run(program):
@@ -27,7 +27,5 @@ def test_the_command_imports_neither():
 
 
 def test_a_run_of_a_program_is_left_to_its_program():
-    with pytest.raises(
-        ValueError, match=r"one of towers\.fit, which is no recipe.*towers\.evaluate"
-    ):
-        restore_recipe("towers.fit", {})
+    with pytest.raises(ValueError, match=r"run of towers\.fit .* its own program.*model\.export"):
+        find_recipe("towers.fit")
