@@ -1,6 +1,7 @@
 """The commands of the guides run as they are typed, one after the other, on small data sets."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -36,6 +37,7 @@ LEFT_OUT = {
     "pip install": "it needs a clone; tests/installation_test.py",
 }
 HOURS = 3600 * 3
+DIGEST = re.compile(r"[0-9a-f]{32}-\d")
 
 
 def commands_of(page: str) -> list[str]:
@@ -49,6 +51,18 @@ def commands_of(page: str) -> list[str]:
         if block["language"] == "sh" or line.startswith("$ ")
     ]
     return [line for line in lines if line and not any(part in line for part in LEFT_OUT)]
+
+
+def printed_by(page: str) -> dict[str, set[str]]:
+    """Returns the lines that a page shows of each command's output, without shortened ones."""
+    blocks = [
+        block["code"] for block in BLOCK.finditer(PAGES[page]) if block["language"] == "console"
+    ]
+    sessions = [code.removeprefix("$ ").splitlines() for code in blocks]
+    return {
+        command: {DIGEST.sub("", line) for line in lines if "..." not in line}
+        for command, *lines in sessions
+    }
 
 
 GUIDES = [page for page in PAGES if page.startswith("docs/guides/") and commands_of(page)]
@@ -72,6 +86,7 @@ def test_the_commands_of_a_guide_run_as_typed(page, tmp_path):
     for block in BLOCK.finditer(PAGES[page]):
         if block["language"] == "toml":
             (tmp_path / "small.toml").write_text(block["code"], encoding="utf-8")
+    shown = printed_by(page)
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)}
     for command in commands_of(page):
@@ -83,6 +98,8 @@ def test_the_commands_of_a_guide_run_as_typed(page, tmp_path):
         }
         output = run(["bash", "-c", command], **options)
         assert "Traceback" not in output, output
+        printed = {DIGEST.sub("", line) for line in output.splitlines()}
+        assert shown.get(command, set()) <= printed, output
 
 
 def write_labelled_pictures(folder: Path) -> None:
