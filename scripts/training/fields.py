@@ -48,14 +48,14 @@ class Fields:
         batch_size: examples in one update, over all towers.
         epochs: passes over the training data.
         optimizer: sgd, momentum, nesterov, adagrad, adam, adamw or lazy_adam.
-        learning_rate: at its peak.
+        learning_rate: the highest of the schedule.
         momentum: momentum of the optimizers momentum and nesterov.
         optimizer_weight_decay: decoupled decay of adamw.
         schedule: constant, exponential, piecewise, cosine or inverse_sqrt.
         warmup_steps: steps in which the learning rate rises to its peak.
         warmup_power: shape of the rise: 1 is linear, 2 slower at first.
         decay_epochs: epochs between two steps of the exponential schedule.
-        decay_rate: factor of each of them.
+        decay_rate: factor of each of these steps.
         boundaries: epochs, or parts of one, after which the piecewise schedule multiplies by
             decay_rate.
         base_batch_size: if not 0, the learning rate is scaled by batch_size / base_batch_size.
@@ -90,8 +90,8 @@ class TextFields(Fields):
     Attributes:
         language: zh or en.
         tokenizer: auto, jieba, words, characters, spaces, subwords or bytes.
-        normalise: all gives characters one spelling each, as quotes and blanks; none changes
-            nothing; auto is none for the tokenizer bytes, of a language model also for spaces.
+        normalise: all gives quotes, dashes and blanks one spelling each; none changes nothing; auto
+            is none for the tokenizer bytes, in a language model also for spaces, and all otherwise.
         lowercase: whether capital letters become small letters, if something is normalised.
         dictionary: a file in place of jieba's own dictionary.
         user_dictionary: a file of further words for jieba.
