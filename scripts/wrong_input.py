@@ -80,13 +80,7 @@ def is_of_tensorflow(error: Exception | str) -> bool:
 
 
 def nearest(name: str, names: Iterable[str], before: str = "") -> str:
-    """Returns a suggestion to put behind an error about an unknown name.
-
-    Args:
-        name: the unknown one.
-        names: those that there are.
-        before: what stands before each of them, such as dashes.
-    """
+    """Returns a suggestion to put behind an error about an unknown name; dashes go `before` it."""
     known = sorted(names)
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     if close:

@@ -112,8 +112,8 @@ class Parser(argparse.ArgumentParser):
             self.error(f"{left[0]!r} is a word too many for `{self.usage}`")
         if unknown is not None:
             name = unknown.lstrip("-")
-            options_of_all = (text for action in self._actions for text in action.option_strings)
-            known = {text[2:] for text in options_of_all if text.startswith("--")}
+            texts = (text for action in self._actions for text in action.option_strings)
+            known = {text[2:] for text in texts if text.startswith("--")}
             advice = self.advice and self.advice(name, known, args or ())
             self.error(f"there is no option {unknown}.{advice or nearest(name, known, '--')}")
         return options, left
