@@ -75,7 +75,7 @@ def test_the_commands_of_a_guide_run_as_typed(page, tmp_path):
     write_data_sets(tmp_path / "datasets")
     write_idx(tmp_path / "my_images")
     write_language_text(tmp_path / "my_text", "{}.txt")
-    write_dialogues(tmp_path / "my.conv", "zh", 5000)
+    write_dialogues(tmp_path / "my.conv", "zh", 6000)
     write_texts(tmp_path / "my_texts")
     write_chats(tmp_path)
     write_exports(tmp_path)
