@@ -293,8 +293,7 @@ class EvaluateOptions:
         checkpoint: which checkpoint of the run; without held-out data, best is the latest.
         batch_size: examples in one batch (default: the run's).
         overrides: a field, such as part=test (default: the run's).
-        classes: image runs: also print each class's recall and precision, and which classes were
-            taken for which.
+        classes: image runs: also print tables of the classes.
         tune: chatbots: first search --mmi-weight and --length-reward on test questions that are
             not asked afterwards.
         json: print one JSON object as the last line.
