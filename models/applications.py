@@ -15,7 +15,8 @@ import keras
 import tensorflow as tf
 from keras import layers
 
-from towers.ground.arguments import check_at_least, check_fraction, check_input_shape
+from towers.ground.arguments import check_at_least, check_fraction
+from towers.models.input_shape import check_input_shape
 
 PUBLISHED = "imagenet"
 FAILURE = re.compile(r"fetch failure on \S*/(\S+): .* -- (.*)")

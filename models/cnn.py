@@ -11,12 +11,8 @@ from keras import layers
 from keras.initializers import Constant, TruncatedNormal
 from keras.regularizers import L2
 
-from towers.ground.arguments import (
-    check_at_least,
-    check_fraction,
-    check_input_shape,
-    check_not_negative,
-)
+from towers.ground.arguments import check_at_least, check_fraction, check_not_negative
+from towers.models.input_shape import check_input_shape
 
 
 def lenet(

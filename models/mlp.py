@@ -5,7 +5,8 @@ from __future__ import annotations
 import keras
 from keras import layers
 
-from towers.ground.arguments import check_at_least, check_fraction, check_input_shape
+from towers.ground.arguments import check_at_least, check_fraction
+from towers.models.input_shape import check_input_shape
 
 
 def softmax_regression(input_shape: tuple[int, int, int], num_classes: int) -> keras.Model:

@@ -9,13 +9,8 @@ import tensorflow as tf
 from keras import layers
 from keras.regularizers import L2
 
-from towers.ground.arguments import (
-    check_at_least,
-    check_choice,
-    check_fraction,
-    check_input_shape,
-    check_not_negative,
-)
+from towers.ground.arguments import check_at_least, check_choice, check_fraction, check_not_negative
+from towers.models.input_shape import check_input_shape
 
 SHORTCUTS = ("identity", "projection")
 

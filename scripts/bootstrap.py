@@ -6,7 +6,7 @@
     python3 scripts/bootstrap.py install    only installs, with what the tests need
 
 It needs nothing but Python and works in the folder `.venv` beside the README. Ctrl-C stops it; the
-same command goes on.
+same command continues.
 """
 
 from __future__ import annotations

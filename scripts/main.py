@@ -35,6 +35,7 @@ BUG = (
     "towers: this is a bug, not wrong input. Please report it with the traceback above: see "
     "CONTRIBUTING.md"
 )
+OPTIONS = ("-h", "--help", "--version")  # Without a command.
 PACKAGES = ("towers", "tensorflow", "keras")  # `--version` prints theirs.
 # The modules of towers.scripts.commands. Flags are made of the dataclass that `run(options)` takes,
 # the rest of the help of the module's docstring: a description, and examples. A module may also
@@ -116,8 +117,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Returns the options; a wrong command line ends the program with exit code 2."""
     arguments = command_line(arguments)
     parser = build_parser(arguments[:1])
-    if arguments and not arguments[0].startswith("-") and arguments[0] not in COMMANDS:
-        parser.error(f"there is no command {arguments[0]!r}.{command_for(arguments[0], COMMANDS)}")
+    if arguments and arguments[0] not in {*COMMANDS, *OPTIONS}:
+        hint = command_for(arguments[0], COMMANDS)
+        parser.error(f"there is no command {arguments[0]!r}.{hint}")
     try:
         return parser.parse_args(arguments)
     finally:
@@ -168,7 +170,9 @@ def add_options(parser: Parser, command: ModuleType) -> None:
     """Adds the options of a command, and what its help says besides them."""
     _, *paragraphs = (command.__doc__ or "").rstrip().split("\n\n")
     *description, examples = paragraphs or [""]  # Python has no docstrings with -OO.
-    parser.description = " ".join(" ".join(description).split()) or None
+    summary = COMMANDS[command.__name__.rpartition(".")[2]]
+    said = " ".join(" ".join(description).split())
+    parser.description = said or f"{summary[0].upper()}{summary[1:]}."
     heading = ["examples:"] if examples else []
     parser.epilog = "\n  ".join([*heading, *map(str.strip, examples.splitlines())])
     kind = options_of(command)

@@ -6,20 +6,27 @@ from collections.abc import Collection, Sequence
 
 from towers.scripts.options.setting import settings_of
 from towers.scripts.training.catalogue import find_recipe, recipe_names
+from towers.scripts.training.fields import OTHER_NAMES
 from towers.scripts.wrong_input import nearest
 
-FIELDS = {
-    "lr": "learning_rate", "learning-rate": "learning_rate", "optim": "optimizer",
-    "weight-decay": "optimizer_weight_decay", "wd": "optimizer_weight_decay",
-    "dropout": "dropout_rate", "model": "network", "arch": "network", "clip": "clip_norm",
-    "grad-clip": "clip_norm", "max-grad-norm": "clip_norm", "warmup": "warmup_steps",
-    "lr-schedule": "schedule", "scheduler": "schedule", "hidden": "hidden_size",
-    "layers": "num_layers", "vocab-size": "vocabulary_size", "val-split": "validation_share",
-}  # fmt: skip
 CONTINUES = "The same `towers train` command continues its run, without a flag."
+SAVED_MODEL = "It writes a SavedModel. Keras's model.export writes what `towers.fit` trained."
 MACHINES = (
     "Several machines: --ray ADDRESS; or --cluster HOST:PORT,... with --index I on each; or srun."
 )
+# By what another program calls it, the command.
+COMMANDS = {
+    **dict.fromkeys(("fit", "run", "continue", "resume", "finetune"), "train"),
+    **dict.fromkeys(("test", "eval", "validate", "score"), "evaluate"),
+    **dict.fromkeys(("infer", "classify", "inference"), "predict"),
+    **dict.fromkeys(("list", "ls", "show", "status", "logs"), "runs"),
+    **dict.fromkeys(("models", "networks"), "recipes"),
+    **dict.fromkeys(("talk", "ask"), "chat"), **dict.fromkeys(("sample", "write"), "generate"),
+    **dict.fromkeys(("preprocess", "tokenize", "tokenise"), "prepare"),
+    **dict.fromkeys(("save", "convert", "freeze"), "export"), "gpus": "devices",
+    **dict.fromkeys(("version", "-v", "-V", "--v"), "--version"), "check": "doctor",
+    **dict.fromkeys(("server", "web", "gui", "ui"), "serve"), "speed": "benchmark",
+}  # fmt: skip
 # By the option, those that do it here; a command gets the first that it has, or a sentence.
 OPTIONS = {
     **dict.fromkeys(("resume", "continue", "resume-from", "load"), (CONTINUES,)),
@@ -42,6 +49,7 @@ OPTIONS = {
     **dict.fromkeys(("num-beams", "beam-size", "beams"), ("beam",)),
     **dict.fromkeys(("max-tokens", "max-new-tokens"), ("max-length", "length")),
     **dict.fromkeys(("question", "message"), ("ask",)),
+    **dict.fromkeys(("format", "to", "target", "type"), ("kind", SAVED_MODEL)),
 }  # fmt: skip
 
 
@@ -59,8 +67,10 @@ def command_line(arguments: Sequence[str]) -> Sequence[str]:
 
 def command_for(word: str, commands: Collection[str]) -> str:
     """Returns a sentence about the command that a word may stand for."""
-    is_recipe = word in recipe_names()
-    return f" Write `towers train {word}`." if is_recipe else nearest(word, commands)
+    known = f"train {word}" if word in recipe_names() else COMMANDS.get(word)
+    if word.startswith("-") and not known:
+        return " The command comes first, such as `towers train shapes --towers 2`."
+    return f" Write `towers {known}`." if known else nearest(word, commands)
 
 
 def advice(option: str, known: Collection[str], arguments: Sequence[str]) -> str | None:
@@ -75,7 +85,7 @@ def advice(option: str, known: Collection[str], arguments: Sequence[str]) -> str
     if name in known:
         return f" Write --{name}."
     fields = fields_of(arguments) if "set" in known else set()
-    for field in (name.replace("-", "_"), FIELDS.get(name, "")):
+    for field in (name.replace("-", "_"), OTHER_NAMES.get(name.replace("-", "_"), "")):
         if field in fields:
             return f" Write --set {field}=VALUE."
     for other in OPTIONS.get(name, ()):

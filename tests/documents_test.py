@@ -16,9 +16,12 @@ import tensorflow as tf
 
 from benchmarks.commands import build_parser as build_benchmarks_parser
 from tests.paths import ROOT
+from towers.data.reading.dialogues import KINDS
 from towers.scripts import bootstrap
-from towers.scripts.main import build_parser
+from towers.scripts.main import COMMANDS, build_parser
 from towers.scripts.other_words import command_line
+from towers.scripts.training.options import EXCHANGES
+from towers.scripts.training.options import FLAGS as OWN_FLAGS
 
 PAGES = {
     str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
@@ -61,8 +64,8 @@ GENERATE = load_program("generate")
 # Commands.
 
 
-def commands_of(text):
-    """Returns our commands in the shell blocks and code spans, without comments and `towers`."""
+def typed_commands_of(text):
+    """Returns our commands in the shell blocks, without comments and `towers`."""
     lines = [
         line.strip().removeprefix("$ ")
         for block in BLOCK.finditer(text)
@@ -70,8 +73,17 @@ def commands_of(text):
         for line in block["code"].replace("\\\n", " ").splitlines()
     ]
     found = [line for line in lines if line.startswith(("towers ", "python -m benchmarks "))]
-    found = [*found, *INLINE_COMMAND.findall(BLOCK.sub("", text))]
-    return [shlex.split(line.removeprefix("towers "), comments=True) for line in found]
+    return list(map(words_of, found))
+
+
+def words_of(line):
+    return shlex.split(line.removeprefix("towers "), comments=True)
+
+
+def commands_of(text):
+    """Returns our commands in the shell blocks and code spans."""
+    spans = INLINE_COMMAND.findall(BLOCK.sub("", text))
+    return [*typed_commands_of(text), *map(words_of, spans)]
 
 
 @each_page
@@ -121,6 +133,31 @@ def recipe_fields():
         name: {field for field, _, _ in GENERATE.recipe_fields(name)}
         for name in GENERATE.recipe_names()
     }
+
+
+def test_the_guides_can_be_typed_one_after_the_other():
+    """Each run directory has one recipe, with one data and one set of fields."""
+    runs = {}
+    for page in [name for name in PAGES if name.startswith(("README", "docs/guides/"))]:
+        for command in typed_commands_of(PAGES[page]):
+            if "train" not in command or "--help" in command:
+                continue
+            given = vars(build_parser().parse_args(command[command.index("train") :]))
+            if "recipe" in given:
+                settings = {name: given.get(name) for name in ("recipe", "data", *OWN_FLAGS)}
+                del settings["epochs"]  # A run may go on with more.
+                settings["overrides"] = sorted(given.get("overrides", []))
+                name = given.get("run_dir", f"runs/{given['recipe']}")
+                runs.setdefault(name, {}).setdefault(str(settings), page)
+    assert {name: found for name, found in runs.items() if len(found) > 1} == {}
+    assert len(runs) > 30
+
+
+def test_kinds_of_chats_exchanges_and_commands_are_in_a_guide():
+    guides = "".join(text for page, text in PAGES.items() if page.startswith("docs/guides/"))
+    assert [kind for kind in KINDS if f"`{kind}`" not in PAGES["docs/guides/my-chats.md"]] == []
+    assert [name for name in EXCHANGES if f"`{name}`" not in PAGES["docs/guides/devices.md"]] == []
+    assert [name for name in COMMANDS if f"towers {name}" not in guides] == []
 
 
 @each_page

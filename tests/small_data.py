@@ -1,6 +1,7 @@
 """Small data sets in the formats of the published ones."""
 
 import csv
+import datetime
 import gzip
 import json
 import struct
@@ -72,5 +73,41 @@ def write_chats(folder: Path) -> None:
             ]
             file.write(json.dumps({"messages": messages}) + "\n")
     for name, header in (("pairs.csv", ("question", "answer")), ("talks.csv", ("said", "replied"))):
-        with (folder / name).open("w", newline="") as file:
-            csv.writer(file).writerows([header, *(turns[:2] for turns in dialogues)])
+        write_rows(folder / name, [header, *(turns[:2] for turns in dialogues)])
+
+
+def write_exports(folder: Path) -> None:
+    """Writes messages of two people as programs export them, under the names in the guide."""
+    begin = datetime.datetime(2026, 3, 1, 9, tzinfo=datetime.timezone.utc)
+    times = [begin + datetime.timedelta(hours=n // 4 * 8, minutes=n) for n in range(160)]
+    said = ("what time tomorrow", "at eight", "did you eat", "not yet", "where are you", "at home")
+    texts = [f"{said[n % 6]} {n % 31}" for n in range(160)]
+    rows = list(zip(times, ("Ann", "NAME") * 80, texts, strict=True))
+    write_rows(folder / "log.csv", [("at", "who", "said"), *rows])
+    said = ("明天几点", "八点", "吃了吗", "还没", "周末去哪", "去公园")
+    wechat = [("localId", "TalkerId", "Type", "IsSender", "CreateTime", "StrContent")]
+    for n, time in enumerate(times):
+        kind, text = (3, "<img/>") if n % 20 == 5 else (1, f"{said[n % 6]}{n % 31}")
+        wechat.append((n, "wxid_a", kind, n % 2, int(time.timestamp()), text))
+    write_rows(folder / "messages.csv", wechat)
+    lines = [f"{time:%Y-%m-%d %H:%M:%S} {who}\n{text}\n" for time, who, text in rows]
+    (folder / "record.txt").write_text("\n".join(lines))
+    lines = ["01/03/2026, 08:59 - Messages and calls are end-to-end encrypted."]
+    for n, (time, who, text) in enumerate(rows):
+        name = who.replace("NAME", "Bob")
+        lines.append(
+            f"{time:%d/%m/%Y, %H:%M} - {name}: {text if n % 20 != 5 else '<Media omitted>'}"
+        )
+    (folder / "WhatsApp Chat with Bob.txt").write_text("\n".join(lines))
+    messages = [
+        {"type": "message", "date": time.isoformat()[:19], "from": who, "text": text}
+        for time, who, text in rows
+    ]
+    chat = {"name": "Ann", "type": "personal_chat", "messages": messages}
+    (folder / "result.json").write_text(json.dumps(chat))
+
+
+def write_rows(path: Path, rows: list[tuple[object, ...]]) -> None:
+    """Writes a CSV file."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows(rows)

@@ -120,6 +120,7 @@ ADVICE = (
     "write a line `question TAB answer` for each pair: "
     """awk -F'SEPARATOR' '{print $1 "\\t" $2}' FILE > chats.tsv"""
 )
+SHOWN_SENDERS = 20  # Of whom none is the one who answers.
 KIND_FRACTION = 0.5  # Fraction of the first lines that must look like the kind.
 SUFFIX_BONUS = 0.25  # Added to that fraction if the file has a suffix of the kind.
 
@@ -171,7 +172,7 @@ def read_dialogues(
         mendings=tuple(mendings),
         progress=progress,
     )
-    return _read(files, kind, opened, report)
+    return _read(files, kind, opened, report, layout.me if layout else "")
 
 
 def _as_paths(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> list[Path]:
@@ -252,6 +253,7 @@ def _read(
     kind: str,
     opened: Callable[[Path], DialogueFile],
     report: ReadingReport,
+    me: str,
 ) -> Iterator[Dialogue]:
     parts = file_parts(files_of)
     numbers = Counter((part or "").replace("_", " ") for part in parts.values())
@@ -276,12 +278,15 @@ def _read(
         found = report.since(before)
         if not found.num_turns and any(parts[file] != "unused" for file in files):
             raise ValueError(_nothing_usable(path, kind, found))
+    senders = report.senders()
+    if me and senders and me.strip().lower() not in map(str.lower, senders):
+        check_choice("Field me", me, senders[:SHOWN_SENDERS])
 
 
 def _read_file(file: DialogueFile, kind: str, *, is_alone: bool) -> Iterator[Dialogue]:
     chosen = _recognise(file) if kind == "auto" else kind
     if chosen is None and is_alone:
-        raise ValueError(f"{file.path}: expected dialogues, found {_description(file)}. {ADVICE}")
+        raise ValueError(f"{file.path}: expected dialogues, found {_description(file)}")
     if chosen is None:
         file.report.skip("files of no known kind", str(file.path))
         return
@@ -319,21 +324,20 @@ def _recognise(file: DialogueFile) -> str | None:
 
 def _description(file: DialogueFile) -> str:
     if not file.path.stat().st_size:
-        return "an empty file"
+        return "an empty file."
     if zipfile.is_zipfile(file.path):
         if file.path.suffix.lower() in (".xlsx", ".ods"):
-            return "a spreadsheet, which must be saved as CSV first"
-        return "a zip archive, which must be unpacked first"
+            return "a spreadsheet, which must be saved as CSV first."
+        return "a zip archive, which must be unpacked first."
     lines = file.sample()
     if not lines:
-        return "only lines that are blank or too long"
+        return "only lines that are blank or too long."
     damaged = sum("\0" in line or DAMAGED.search(line) is not None for line in lines)
     is_decoded = damaged <= UNDECODED_FRACTION * len(lines)
     columns = ",".join(file.layout.columns)
     missing = f"no columns {columns} and " if columns else ""
-    return f"{missing}lines of no known kind, first {lines[0][:40]!r}" + (
-        "" if is_decoded else f" ({ENCODING_ADVICE})"
-    )
+    hint = "" if is_decoded else f" ({ENCODING_ADVICE})"
+    return f"{missing}lines of no known kind, first {lines[0][:40]!r}{hint}. {ADVICE}"
 
 
 def _nothing_usable(path: Path, kind: str, found: ReadingReport) -> str:

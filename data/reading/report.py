@@ -63,7 +63,7 @@ class Report:
         """Returns a line for each reason, the most frequent first."""
         verbs = {"skipped": self.skipped, self.repaired_verb: self.repaired}
         return [
-            f"{verb} {number:,} {reason} (first: {', '.join(self.places[f'{verb} {reason}'])})"
+            f"{verb} {reason}: {number:,} (first: {', '.join(self.places[f'{verb} {reason}'])})"
             for verb, counts in verbs.items()
             for reason, number in counts.most_common()
             if number
@@ -112,6 +112,11 @@ class ReadingReport(Report):
         """Counts a message; `does` is None for one that is left out."""
         if len(self.roles) < MOST_KINDS:
             self.roles[sender, does] += 1
+
+    def senders(self) -> list[str]:
+        """Returns the senders of messages; none where there may be more than were counted."""
+        found = dict.fromkeys(sender.strip() for sender, _ in self.roles)
+        return list(found) if len(self.roles) < MOST_KINDS else []
 
     def take(self, taken: Sequence[str], names: Iterable[str]) -> None:
         """Counts a record of which some keys were taken."""

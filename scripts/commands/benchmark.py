@@ -16,6 +16,11 @@ from towers.scripts.training.catalogue import chosen_recipe
 from towers.scripts.training.recipe import Recipe
 from towers.scripts.wrong_input import wrong_input
 
+USUAL = {
+    *("recipe", "overrides", "batch_size", "towers", "repetitions", "steps", "data", "language"),
+    *("exchange", "input", "json"),
+}
+
 
 def run(options: BenchmarkOptions) -> int:
     """Prints a table, and with --json one object in the last line."""

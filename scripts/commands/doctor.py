@@ -26,6 +26,7 @@ from towers.scripts.wrong_input import wrong_input
 if TYPE_CHECKING:
     from towers.scripts.diagnosis.findings import Finding
 
+USUAL = {"run_dir", "json", "towers", "gpus", "parameters"}
 COLOUR_OF = {"ok": "green", "warning": "yellow", "wrong": "red"}
 FEWEST_TOWERS = 2  # On virtual CPUs, where there is no GPU.
 

@@ -32,7 +32,7 @@ class PredictOptions(ModelOptions):
 
     Attributes:
         files: pictures, or folders of them.
-        top: so many classes of each file.
+        top: number of classes to print for each file.
         csv: print lines of path, class and probability in place of text.
         json: print one JSON object as the last line.
     """

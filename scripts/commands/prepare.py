@@ -28,7 +28,7 @@ class PrepareOptions(RecipeOptions):
     Attributes:
         data: files and folders (default: the embedded corpus).
         processes: number of processes that tokenise (default: one per core).
-        show: print so many examples as the model will see them (default: none).
+        show: print the first N examples as the model will see them (default: none).
         json: print a JSON object for each of them, and one about the data as the last line.
     """
 

@@ -60,8 +60,8 @@ class ServeOptions(ModelOptions):
             environment variable TOWERS_TOKEN, if there is one).
         allow_origin: pages of these origins may use the service; * for those of all sites
             (default: none but its own).
-        allow_host: further names to which a local server without a token answers, such as that of
-            a proxy before it (default: none).
+        allow_host: further names to which a local server without a token answers, such as a
+            proxy's (default: none).
         ignore_system: leave out system messages instead of refusing them.
         any_model: requests may name any model, or none; the one that is served answers.
         log_messages: print questions and answers.

@@ -40,7 +40,7 @@ class TrainedRecipeOptions(BatchedRecipeOptions):
     """The choice of a recipe, here or in a config file.
 
     Attributes:
-        recipe: see `towers recipes`; may stand in the config file.
+        recipe: see `towers recipes`; a config file may name it.
         epochs: passes over the training data (default: the recipe's).
         config: options and fields in TOML (or YAML), such as a run's run.toml; the command line
             wins (default: none).

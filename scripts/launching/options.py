@@ -29,8 +29,8 @@ class LaunchOptions:
         index: position of this machine's address in --cluster, from 0 (default: none).
         ray: train in workers of this Ray cluster: host:port, auto, or local to start one here
             (default: without Ray).
-        workers: number of Ray's workers, or the least and the most, such as 2,4 (default: 2).
-        gpus_per_worker: GPUs of each worker of Ray's.
+        workers: number of Ray workers, or the least and the most, such as 2,4 (default: 2).
+        gpus_per_worker: GPUs of each Ray worker.
         max_restarts: how often Ray starts the workers again after one was lost.
         storage: folder or address (s3://...) where the run is kept if the machines share none
             (default: the run directory is on all of them).

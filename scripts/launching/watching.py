@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import Any
 
+from towers.ground.progress import count_of
 from towers.scripts.launching.processes import WorkerProcess
 from towers.scripts.shown import show
 from towers.scripts.wrong_input import EXIT_CODE as WRONG_INPUT
@@ -46,7 +47,7 @@ def watch(workers: Sequence[WorkerProcess], forwarded: Sequence[int] = ()) -> in
         if failed:
             return give_up(first_to_fail(failed), workers)
         if None not in codes:
-            show(f"all {len(workers)} workers {'stopped' if any(codes) else 'are done'}")
+            show(f"{count_of(len(workers), 'worker')} {'stopped' if any(codes) else 'done'}")
             return stopped_code(codes, forwarded)
         if any(codes) and not forwarded:
             deadline = min(deadline, time.monotonic() + PATIENCE_SECONDS)

@@ -112,9 +112,10 @@ class Parser(argparse.ArgumentParser):
             self.error(f"{left[0]!r} is a word too many for `{self.usage}`")
         if unknown is not None:
             name = unknown.lstrip("-")
-            known = {name.lstrip("-") for action in self._actions for name in action.option_strings}
+            texts = (text for action in self._actions for text in action.option_strings)
+            known = {text[2:] for text in texts if text.startswith("--")}
             advice = self.advice and self.advice(name, known, args or ())
-            self.error(f"there is no option {unknown}.{advice or nearest(name, known)}")
+            self.error(f"there is no option {unknown}.{advice or nearest(name, known, '--')}")
         return options, left
 
     def error(self, message: str) -> NoReturn:

@@ -39,31 +39,31 @@ class Fields(common.TextFields):
     """The common fields, those of a text, and:
 
     Attributes:
-        batch_size: at most so many pairs in one update, over all towers.
-        batch_tokens: at most so many tokens in one update, padding included.
+        batch_size: most pairs in one update, over all towers.
+        batch_tokens: most tokens in one update, padding included.
         kind: kind of the files, such as conv, tsv or json_lines; auto recognises it.
         encoding: encoding of the files.
         columns: names of the columns of question and answer in CSV, Parquet or JSON, such as
             text,reply; by default common names are recognised.
-        sender: name of the column with the sender of a message, of files with a message a record.
-        text: name of the column with its text.
-        time: name of the column with its time.
+        sender: name of the column of senders, in files with a message in each record.
+        text: name of the column of their texts.
+        time: name of the column of their times.
         me: the sender whose messages are the answers; by default those of a known role are.
         answers: a file with an answer on each line, beside the file of questions.
-        fix_text: whether broken letters, decoded by another codec than theirs, are mended.
+        fix_text: whether letters that were decoded by a wrong codec are repaired.
         simplify: whether traditional Chinese characters become simplified ones.
         pairing: alternate (turns 1-2, 3-4, ...) or sliding (1-2, 2-3, ...).
         context: number of earlier turns of the dialogue that belong to a question.
         held_out: fraction of a corpus's dialogues that is kept for the test.
         vocabulary_size: most frequent words that get an id; without copies also characters.
-        min_dialogues: words that are in fewer dialogues of the training part get no id; 0 for 1,
-            and for 3 with the embedded dialogues, whose made-up names are there to be copied.
+        min_dialogues: words that are in fewer dialogues of the training part get no id; 0 means 1,
+            or 3 for the embedded dialogues, whose made-up names are there to be copied.
         copy_unknown: whether words without an id are copied from the question to the answer, such
             as names; otherwise they are spelled by characters.
         max_question_length: tokens of a question; only the last of a longer one are read.
         max_answer_length: tokens of an answer; training leaves out pairs with longer ones.
-        max_answer_repeats: training leaves out pairs whose answer occurs more often, beyond this
-            number, also with other punctuation or capital letters; 0 keeps all.
+        max_answer_repeats: most pairs with the same answer that are trained on, whatever its
+            punctuation and capital letters; 0 for all.
         fixed_shapes: whether training batches have at most 16 shapes, as --xla wants them, which
             compiles a step for each shape; they have more padding.
         direction: forward trains a chatbot. backward trains the questions from the answers, and
@@ -84,7 +84,7 @@ class Fields(common.TextFields):
         label_smoothing: fraction of each target that is spread over the vocabulary.
         unigram_bias: whether the untrained network predicts each token as often as the training
             answers have it.
-        exam_questions: at most so many test questions are asked by `towers evaluate`.
+        exam_questions: most test questions that `towers evaluate` asks.
     """
 
     batch_tokens: int = 1536

@@ -48,16 +48,16 @@ class Fields(common.Fields):
         weights: pretrained weights of a keras.applications network: imagenet for those that Keras
             publishes, which it downloads, or a file of those of the network without its top.
         frozen: whether only the head of a keras.applications network is trained.
-        dropout_rate: before the head of a keras.applications network.
+        dropout_rate: dropout before the head of a keras.applications network.
         depth: layers of cifar_resnet, 6n+2.
         weight_decay: L2 penalty of cifar_resnet and cifar_cnn; -1 for the usual one of each, 0.0001
             and 0.004.
         multi_label: whether a picture has any number of labels, joined by | in a table.
-        validation_share: fraction that is held out to choose by, without val/; chosen by name.
+        validation_share: fraction that is held out to choose the best checkpoint by, without val/.
         part: the part that is evaluated, validation or test; by default the first that is there.
         augmentation: none, flip, crop (the square of central_share at a random place, and flip),
-            standard (random resized crop and flip), colour (that, and brightness, contrast and
-            saturation) or randaugment.
+            standard (random resized crop and flip), colour (standard, and brightness,
+            contrast and saturation) or randaugment.
         smallest_crop: the random resized crop has at least this fraction of a picture's area.
         central_share: side of the central square that an evaluation sees, as a fraction of the
             shorter side of a picture.
@@ -66,7 +66,7 @@ class Fields(common.Fields):
         magnitude: strength of randaugment.
         mixup: parameter of mixup's beta distribution, such as 0.2; 0 for none.
         label_smoothing: fraction of each label that is spread evenly over all classes.
-        max_broken: the most pictures that are left out since they cannot be decoded.
+        max_broken: most pictures that may be left out because they cannot be decoded.
         columns: names of the columns of path and label in a table, if they are not usual.
         nested: what folders with pictures in a class folder are: refused, classes or one.
         background: grey level behind transparent pictures, 0 black to 255 white.

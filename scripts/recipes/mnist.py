@@ -35,7 +35,7 @@ class Fields(ImageFields):
         filters: filters of the two convolutions of lenet.
         depth: number of layers of resnet, 6n+2.
         augmentation: none, shifts (by up to two pixels) or shifts_and_flips.
-        dropout_rate: before the last layer of lenet and mlp.
+        dropout_rate: dropout before the last layer of lenet and mlp.
         label_smoothing: fraction of each label that is spread evenly over all classes.
     """
 

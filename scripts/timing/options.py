@@ -18,7 +18,7 @@ class TimingOptions(BatchedRecipeOptions):
         towers: numbers of towers to compare.
         gpus_per_tower: devices that share the layers of each tower.
         repetitions: repetitions of each measurement.
-        steps: in a repetition.
+        steps: steps in each repetition.
         data: the data's folder, or files (default: datasets/...).
         seed: seed of the order of the data.
     """
@@ -36,8 +36,8 @@ class StepTimingOptions(TimingOptions):
     """Which steps are timed.
 
     Attributes:
-        exchange: packs, nccl: also time several towers with a copy of the parameters each that sum
-            gradients in this way.
+        exchange: packs or nccl: also time several towers, each with a copy of the parameters, that
+            sum gradients in this way.
     """
 
     exchange: Names = ()
@@ -48,10 +48,10 @@ class BenchmarkOptions(StepTimingOptions):
     """What is timed: steps, or the input.
 
     Attributes:
-        input: instead, measure the input: examples/s of the pipeline alone, CPU of an example,
-            memory, and the share of a step that waits, on as many towers as the largest number
-            says; with numbers, the processor time of the input of one of N processes, whose batch
-            is N times the recipe's.
+        input: instead, time the input: examples/s of the pipeline alone, CPU time of an example,
+            memory, and the share of a step that waits, with the largest number of towers; given
+            numbers, the CPU time of the input in one of N processes, whose batch is N times the
+            recipe's.
         json: print one JSON object as the last line.
     """
 

@@ -20,6 +20,7 @@ from towers.scripts.wrong_input import nearest
 DATA_SETS = pathlib.Path("datasets")  # `towers download` puts the data sets here.
 CACHE = DATA_SETS / "prepared"
 RECIPES_FOLDER = pathlib.Path(__file__).parents[1] / "recipes"
+OF_PROGRAMS = "towers.fit"  # In the place of the recipe in the record of a run.
 
 
 def chosen_recipe(options: RecipeOptions) -> Recipe:
@@ -95,6 +96,11 @@ def describe_recipe(name: str) -> str:
 def import_recipe(name: str) -> ModuleType:
     """Returns the module of a recipe; raises ValueError that suggests the nearest name."""
     names = recipe_names()
+    if name == OF_PROGRAMS:
+        raise ValueError(
+            f"A run of {name} belongs to its own program, not to a recipe: call towers.evaluate, "
+            "towers.predict or model.export there."
+        )
     if name not in names:
         raise ValueError(f"There is no recipe {name!r}.{nearest(name, names)}")
     return importlib.import_module(f"towers.scripts.recipes.{name}")

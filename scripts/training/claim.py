@@ -67,7 +67,8 @@ def check_same(before: dict[str, Any], now: dict[str, Any], directory: RunDirect
     differences = []
     for key in IDENTITY:
         if key == "fields":
-            differences += different_fields(before[key], now[key])
+            is_same = before["recipe"] == now["recipe"]
+            differences += different_fields(before[key], now[key]) if is_same else []
         elif before[key] != now[key]:
             differences.append(f"{key}: {before[key]} before, {now[key]} now")
     is_other = "data_key" in now and before.get("data_key") != now["data_key"]

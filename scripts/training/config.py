@@ -52,7 +52,10 @@ def parse_file(path: Path) -> Mapping[str, Any]:
             import tomllib
         except ImportError:  # Python 3.10.
             import tomli as tomllib
-        content = tomllib.loads(text)
+        try:
+            content = tomllib.loads(text)
+        except ValueError as error:
+            raise ValueError(f"it is no TOML: {error}") from error
     if not isinstance(content, dict):
         raise ValueError(f"expected lines such as `recipe = ...`, received {content!r:.60}")
     return content

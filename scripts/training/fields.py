@@ -25,6 +25,15 @@ if TYPE_CHECKING:
 MOST_EPOCHS = 10**9
 EPOCHS = Bound(f"from 0 to {MOST_EPOCHS:,}", lambda value: 0 <= value < MOST_EPOCHS)
 AnyFields = TypeVar("AnyFields", bound="Fields")
+# By what other programs call it, the field.
+OTHER_NAMES = {
+    "lr": "learning_rate", "optim": "optimizer", "wd": "optimizer_weight_decay",
+    "weight_decay": "optimizer_weight_decay", "dropout": "dropout_rate", "model": "network",
+    "arch": "network", "clip": "clip_norm", "grad_clip": "clip_norm", "max_grad_norm": "clip_norm",
+    "warmup": "warmup_steps", "lr_schedule": "schedule", "scheduler": "schedule",
+    "hidden": "hidden_size", "layers": "num_layers", "vocab_size": "vocabulary_size",
+    "val_split": "validation_share",
+}  # fmt: skip
 __all__ = [  # For recipes.
     *("EPOCHS", "FRACTION", "NOT_NEGATIVE", "POSITIVE", "Bound"),
     *("Fields", "TextFields", "arguments_for"),
@@ -39,14 +48,14 @@ class Fields:
         batch_size: examples in one update, over all towers.
         epochs: passes over the training data.
         optimizer: sgd, momentum, nesterov, adagrad, adam, adamw or lazy_adam.
-        learning_rate: at its peak.
+        learning_rate: the highest of the schedule.
         momentum: momentum of the optimizers momentum and nesterov.
         optimizer_weight_decay: decoupled decay of adamw.
         schedule: constant, exponential, piecewise, cosine or inverse_sqrt.
         warmup_steps: steps in which the learning rate rises to its peak.
         warmup_power: shape of the rise: 1 is linear, 2 slower at first.
         decay_epochs: epochs between two steps of the exponential schedule.
-        decay_rate: factor of each of them.
+        decay_rate: factor of each of these steps.
         boundaries: epochs, or parts of one, after which the piecewise schedule multiplies by
             decay_rate.
         base_batch_size: if not 0, the learning rate is scaled by batch_size / base_batch_size.
@@ -81,8 +90,8 @@ class TextFields(Fields):
     Attributes:
         language: zh or en.
         tokenizer: auto, jieba, words, characters, spaces, subwords or bytes.
-        normalise: all gives characters one spelling each, as quotes and blanks; none changes
-            nothing; auto is none for the tokenizer bytes, of a language model also for spaces.
+        normalise: all gives quotes, dashes and blanks one spelling each; none changes nothing; auto
+            is none for the tokenizer bytes, in a language model also for spaces, and all otherwise.
         lowercase: whether capital letters become small letters, if something is normalised.
         dictionary: a file in place of jieba's own dictionary.
         user_dictionary: a file of further words for jieba.
@@ -136,12 +145,12 @@ def parse_overrides(kind: type[Fields], overrides: Sequence[str]) -> dict[str, A
     """Returns the values of `field=value` texts, each of its field's type."""
     settings, values = settings_of(kind), {}
     for override in overrides:
-        name, equals, text = override.partition("=")
+        name, _, text = override.partition("=")
         name, text = name.strip().replace("-", "_"), text.strip()
-        if not equals:
-            raise ValueError(f"--set takes FIELD=VALUE. Received {override!r}.")
         if name not in settings:
-            raise ValueError(f"The recipe has no field {name!r}.{nearest(name, settings)}")
+            other = OTHER_NAMES.get(name)
+            hint = f" Write {other}=." if other in settings else nearest(name, settings)
+            raise ValueError(f"The recipe has no field {name!r}.{hint}")
         try:
             values[name] = parse(settings[name].kind, text)
         except ValueError as error:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import towers
 from towers.ground.durable import write_file
 from towers.ground.progress import waiting
+from towers.scripts.training.catalogue import find_recipe
 from towers.scripts.training.claim import find_run
 from towers.scripts.training.config import config_text
 from towers.scripts.training.engine import (
@@ -20,11 +21,13 @@ from towers.scripts.training.engine import (
 from towers.scripts.training.options import TrainOptions
 from towers.scripts.training.overview import read_overview
 from towers.scripts.training.plan import Plan
+from towers.scripts.training.recipe import Recipe
 from towers.scripts.training.run_files import RunFiles
 from towers.scripts.training.run_output import RunOutput, describe_model
 from towers.scripts.training.saved_run import InitialWeights, open_weights, text_digest
 from towers.scripts.training.session import Session, open_session
 
+FEW_UPDATES, MORE_UPDATES = 100, "--steps 600 --evaluate-every 100."
 OVER_SECONDS = 60.0  # For which a worker of a finished run waits for others that go on with it.
 
 
@@ -182,10 +185,23 @@ def print_opening(run: OpenRun) -> None:
         f"{describe_parameters(session)}, run in {run.plan.directory.path}"
         f"{session.processes.description}"
     )
+    if options.steps is None and (hint := hint_of_length(session.recipe, run.total_steps)):
+        run.output.write(hint)
     for line in describe_stages(session.model, session.placement):
         run.output.write(line)
     if options.output.verbose:
         run.output.write(describe_model(session.model))
+
+
+def hint_of_length(recipe: Recipe, num_updates: int) -> str:
+    """Returns what to do where a recipe's own number of epochs makes few updates of small data."""
+    epochs = recipe.fields.epochs
+    if num_updates >= FEW_UPDATES or epochs != find_recipe(recipe.name).fields.epochs:
+        return ""
+    return (
+        f"hint: {epochs} epochs of this data are {num_updates} updates, which may teach little. "
+        f"More: {MORE_UPDATES}"
+    )
 
 
 def restore(run: OpenRun, before: dict[str, Any] | None, initial: InitialWeights | None) -> None:

@@ -8,6 +8,7 @@ from typing import Annotated, Literal, get_args
 from towers.scripts.options.setting import (
     CHECKPOINT,
     Amount,
+    Bound,
     Count,
     Flag,
     Folder,
@@ -26,7 +27,8 @@ Precision = Literal["float32", "float64", "bfloat16", "float16"]
 Exchange = Literal["packs", "nccl"]  # A test compares them with the library's.
 EXCHANGES: tuple[str, ...] = get_args(Exchange)
 WITHOUT_COPIES = ("auto", "packs")  # Any other needs a copy of the parameters on each tower.
-Overrides = Annotated[tuple[str, ...], "FIELD=VALUE", Flag(name="set", action="append")]
+ASSIGNED = Bound("FIELD=VALUE, such as learning_rate=0.1", lambda text: "=" in text)
+Overrides = Annotated[tuple[str, ...], ASSIGNED, "FIELD=VALUE", Flag(name="set", action="append")]
 USUAL_DECODING = ("temperature", "top_p", "beam", "nbest", "mmi")  # Those that helps show.
 # The fields of recipes that have a flag of their own.
 FLAGS = ("batch_size", "epochs", "language", "kind", "encoding", "context")
@@ -34,7 +36,7 @@ FLAGS = ("batch_size", "epochs", "language", "kind", "encoding", "context")
 
 @dataclasses.dataclass(frozen=True)
 class TextOptions:
-    """Text: fields of the recipes that have some.
+    """Text, for the recipes that read some.
 
     Attributes:
         language: language of the text (default: the recipe's).
@@ -56,7 +58,7 @@ class RecipeOptions:
     Attributes:
         recipe: see `towers recipes`.
         overrides: any other field of the recipe (default: see `towers recipes RECIPE`).
-        text: fields of the recipes that have some.
+        text: for the recipes that read some.
     """
 
     recipe: Annotated[str, "RECIPE"]
@@ -83,8 +85,8 @@ class DeviceOptions:
         towers: number of towers (default: one per GPU, or one on the CPU).
         cpu_towers: number of towers without a GPU and without --towers.
         gpus: use only these GPUs, such as 0,2 (default: all).
-        gpus_per_tower: share each tower's layers between N GPUs, for models that one is too small
-            for; without a GPU between virtual CPUs.
+        gpus_per_tower: share each tower's layers between N GPUs, for models too large for one;
+            without a GPU, between N virtual CPUs.
         virtual: split one GPU into the towers.
         gpu_memory: limit in GB, or a fraction of a GPU's memory (default: grows with need).
         parameters: where the shared variables live; replicated: a copy on each tower; auto: on
@@ -181,7 +183,7 @@ class TrainOptions:
         data: the data's folder, or files (default: datasets/...).
         seed: seed of the initial values, the order of the data and all random numbers.
         steps: number of updates, in place of --epochs (default: none).
-        max_minutes: stop and save after M minutes; the same command goes on (default: no limit).
+        max_minutes: stop and save after M minutes; the same command continues (default: no limit).
         init_from: begin with the weights of another run, as far as names and shapes are the same
             (default: none).
         overwrite: remove the run that is in the directory; asks first on a terminal.
@@ -211,7 +213,7 @@ class ModelOptions:
 
     Attributes:
         run_dir: the run's directory.
-        checkpoint: which checkpoint of the run; without data to choose by, best is the latest.
+        checkpoint: which checkpoint of the run; without held-out data, best is the latest.
     """
 
     run_dir: RunDir
@@ -288,11 +290,10 @@ class EvaluateOptions:
         devices: the choice of the devices.
         decoding: how a chatbot answers.
         data: the folder or the files (default: those of the training).
-        checkpoint: which checkpoint of the run; without data to choose by, best is the latest.
+        checkpoint: which checkpoint of the run; without held-out data, best is the latest.
         batch_size: examples in one batch (default: the run's).
         overrides: a field, such as part=test (default: the run's).
-        classes: image runs: also print each class's recall and precision, and which classes were
-            taken for which.
+        classes: image runs: also print tables of the classes.
         tune: chatbots: first search --mmi-weight and --length-reward on test questions that are
             not asked afterwards.
         json: print one JSON object as the last line.

@@ -108,7 +108,10 @@ def open_model(
     record = directory.read()
     recipe = restore_recipe(record["recipe"], record["fields"])
     if not recipe.command or not directory.text.exists():
-        raise ValueError(f"{directory.path} is a run of {recipe.name}, which has no text.")
+        raise ValueError(
+            f"{directory.path} is a run of {recipe.name}, which has no text. Give a run of "
+            "chatbot or another recipe with text."
+        )
     if recipe.command != command:
         raise ValueError(
             f"{directory.path} is a run of {recipe.name}, which speaks with "

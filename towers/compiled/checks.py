@@ -58,7 +58,7 @@ def check_model(model: keras.Model, purpose: str) -> None:
         purpose: `fit`, `evaluate` or `predict`.
     """
     if not isinstance(model, keras.Model):
-        raise ValueError(f"towers.{purpose} takes a Keras model. Received {model!r}.")
+        raise ValueError(f"towers.{purpose} takes a Keras model first. Received {type(model)}.")
     check_no_strategy(model)
     if purpose != "predict" and not model.compiled:
         raise ValueError(f"Call model.compile() before towers.{purpose}(model, ...).")

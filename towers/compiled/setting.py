@@ -75,6 +75,8 @@ def tower_devices(towers: int | Sequence[str] | None) -> Sequence[str]:
         towers: device names; a number of GPUs, or, without GPUs, of towers on the CPU; None: all
             GPUs, or one tower on the CPU.
     """
+    if isinstance(towers, (str, float)):
+        raise ValueError(f"towers takes a number or a list of device names. Received {towers!r}.")
     if not isinstance(towers, int) and towers is not None:
         return towers
     gpus = tf.config.list_logical_devices("GPU")

@@ -185,12 +185,14 @@ def choose_gpus(
         gpus = range(1 if virtual else num_towers or len(found))
     missing = [number for number in gpus if number >= len(found)]
     if missing:
-        there = f"GPUs 0 to {len(found) - 1}" if found else "no GPU"
-        raise ValueError(
-            f"GPU {missing[0]} is not there: TensorFlow finds {there}. Choose others, use fewer "
-            "towers, split one GPU with --virtual, or hide all GPUs (CUDA_VISIBLE_DEVICES=-1) "
-            "to run on the CPU."
+        there = (
+            f"GPUs 0 to {len(found) - 1}. Choose others, use fewer towers, split one GPU with "
+            "--virtual, or hide all GPUs (CUDA_VISIBLE_DEVICES=-1) to run on the CPU."
+            if found
+            else "no GPU. Ask for none, and towers run on virtual CPUs; if there is one, `towers "
+            "doctor` looks for the reason."
         )
+        raise ValueError(f"GPU {missing[0]} is not there: TensorFlow finds {there}")
     return list(gpus)
 
 
@@ -212,7 +214,8 @@ def virtual_cpus(num_towers: int, per_tower: int = 1) -> Devices:
         if not is_deterministic():
             share_cores(num_towers)
     towers = f"{num_towers} towers" if num_towers > 1 else "1 tower"
-    each = "virtual CPUs" if per_tower == 1 else f"{per_tower} virtual CPUs each"
+    each = "virtual CPUs" if per_tower == 1 else f"{per_tower} virtual CPUs"
+    each += " each" * (per_tower > 1 and num_towers > 1)
     return devices_of("CPU", range(1, count + 1), per_tower, f"{towers} on {each} (no GPU found)")
 
 

@@ -193,7 +193,7 @@ class CheckpointFolder:
         if best is not None and best.step == step:
             return best
         steps = sorted({*self._serials(), *([best.step] if best else [])})
-        known = f"There are those of steps {', '.join(map(str, steps))}." if steps else ""
+        known = f"It has step {', '.join(map(str, steps))}." if steps else ""
         raise ValueError(f"{self.path} has no checkpoint of step {step}. {known}".rstrip())
 
     @property

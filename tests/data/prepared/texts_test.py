@@ -83,7 +83,7 @@ def test_a_wrong_encoding_is_told_also_if_few_bytes_are_wrong(tmp_path):
     said = []
     prepare(tmp_path / "a.txt", tmp_path / "cache", lines=said)
     report = "\n".join(said)
-    assert "used 400 lines with a few bytes that do not decode, without these (first: " in report
+    assert "used lines with a few bytes that do not decode, without these: 400 (first: " in report
     assert "try another (--encoding)" in report
 
 
@@ -353,7 +353,7 @@ def test_the_summary_says_what_was_understood_in_at_most_ten_lines(tmp_path):
     prepare(tmp_path, tmp_path / "cache", said, documents=True)
     report = "\n".join(said)
     assert len(said) <= 10
-    parts = ["2 documents", "letters: 100% Latin", "lines have other quotes", "5 lines with NUL"]
+    parts = ["2 documents", "letters: 100% Latin", "lines have other quotes", "NUL characters: 5"]
     for expected in [*parts, "pieces of lines", "1 .pdf", "tokens are unknown"]:
         assert expected in report
 

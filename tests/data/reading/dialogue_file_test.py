@@ -22,7 +22,7 @@ def test_megabytes_in_a_line_are_skipped(tmp_path):
 
 @pytest.mark.parametrize("kind", ["tsv", "json_lines", "speakers"])
 def test_ten_megabytes_without_a_line_end_are_refused(tmp_path, kind):
-    with pytest.raises(ValueError, match="skipped 1 lines or turns that are too long"):
+    with pytest.raises(ValueError, match="skipped lines or turns that are too long: 1"):
         read_bytes(tmp_path, b"x\t" * (5 * MEGABYTE), kind=kind)
 
 

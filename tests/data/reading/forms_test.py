@@ -1,5 +1,6 @@
 """Chats in the forms in which programs and corpora have them: who says what, and what is told."""
 
+import dataclasses
 import json
 import re
 import string
@@ -280,6 +281,8 @@ def test_messages_of_columns_that_are_named(tmp_path):
     found, report = read_bytes(tmp_path, content, "chat.csv", layout=layout)
     assert found == [["", "q", "a"]] and found[0].has_roles
     assert "answers: Ann (1); asks: Bob (1)" in "\n".join(report.lines())
+    with pytest.raises(ValueError, match=r"one of Ann, Bob\. Received 'Anna'\. Did you mean Ann\?"):
+        read_bytes(tmp_path, content, "chat.csv", layout=dataclasses.replace(layout, me="Anna"))
 
 
 def test_two_files_of_lines_are_questions_and_answers(tmp_path):

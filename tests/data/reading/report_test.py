@@ -15,8 +15,8 @@ def test_the_summary_says_what_and_where():
     report.note("a note")
     assert report.lines() == [
         "read 1 dialogue of 2 turns from 1 file of 1,200 lines",
-        "skipped 5 blank turns (first: talk.conv:0, talk.conv:1, talk.conv:2)"
-        "; repaired 1 turns with bytes that do not decode (first: talk.conv:9)",
+        "skipped blank turns: 5 (first: talk.conv:0, talk.conv:1, talk.conv:2)"
+        "; repaired turns with bytes that do not decode: 1 (first: talk.conv:9)",
         "a note",
     ]
 

@@ -252,7 +252,7 @@ def test_records_without_a_text_are_skipped_and_counted(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"v": 1}\n{"text": "a"}\n{"text": 7}\nno\n{"text": "b"}\n')
     lines, report, _ = read(tmp_path)
     assert lines == ["a", "b"]
-    assert report.lines()[1].endswith("a.jsonl:1)") and report.lines()[1].startswith("skipped 3")
+    assert report.lines()[1].endswith("a.jsonl:1)") and ": 3 (first" in report.lines()[1]
 
 
 def test_json_lines_are_decoded_by_the_encoding(tmp_path):

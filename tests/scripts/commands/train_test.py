@@ -80,7 +80,7 @@ def test_a_run_of_an_earlier_release_that_goes_on_is_chosen_by_test_data_no_long
     assert train(run, "--steps", "7", "--quiet") == 0
     assert choose_checkpoint(directory, directory.read(), "best").step == 7
     assert choose_checkpoint(directory, directory.read(), "4").step == 4
-    with pytest.raises(ValueError, match=r"of step 5\. There are those of steps 4, 6"):
+    with pytest.raises(ValueError, match=r"of step 5\. It has step 4, 6"):
         choose_checkpoint(directory, directory.read(), "5")
 
 

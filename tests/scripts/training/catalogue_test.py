@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from towers.scripts.training.catalogue import recipe_names
+from towers.scripts.training.catalogue import find_recipe, recipe_names
 
 
 def run(program):
@@ -24,3 +24,8 @@ def test_a_recipe_is_imported_alone(name):
 def test_the_command_imports_neither():
     program = "from towers.scripts.main import main; assert main(['recipes', 'chatbot']) == 0"
     assert "batch_size=64  " in run(program)
+
+
+def test_a_run_of_a_program_is_left_to_its_program():
+    with pytest.raises(ValueError, match=r"run of towers\.fit .* its own program.*model\.export"):
+        find_recipe("towers.fit")

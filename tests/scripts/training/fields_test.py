@@ -99,7 +99,6 @@ def test_texts_become_values_of_their_fields_types():
         ("sizes=a", "takes values such as 1,2. Received 'a'"),
         ("switch=maybe", "takes true or false. Received 'maybe'"),
         ("size=1", "Did you mean 'sizes'?"),
-        ("sizes", "FIELD=VALUE"),
     ],
 )
 def test_a_text_of_another_type_is_refused(text, message):

@@ -203,10 +203,16 @@ def test_generators_of_validation_data_need_their_number_of_steps():
         ({"steps_per_epoch": 0}, "steps_per_epoch must be at least 1"),
         ({"towers": ["/GPU:3", "/GPU:4"]}, r"no device '/GPU:3'. TensorFlow has .*/device:CPU:0"),
         ({"towers": ["gpu"]}, "no device 'gpu'"),
+        ({"towers": "2"}, "towers takes a number or a list of device names. Received '2'"),
     ],
 )
 def test_wrong_arguments_are_refused(options, match):
     refused(network(), match, **options)
+
+
+def test_data_in_the_place_of_the_model_is_refused_in_one_line():
+    with pytest.raises(ValueError, match=r"a Keras model first\. Received <class 'numpy.ndarray'>"):
+        towers.fit(X, Y)
 
 
 def test_missing_data_is_told():
