@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import numbers
 from collections.abc import Sequence
 from typing import Any
 
@@ -124,8 +125,10 @@ def check_no_strategy(model: keras.Model) -> None:
         )
 
 
-def check_counts(seed: int, **steps: int | None) -> None:
-    """Raises ValueError for a seed below 0, or numbers of steps below 1."""
+def check_counts(seed: int, epochs: int, **steps: int | None) -> None:
+    """Raises ValueError for a seed below 0, epochs that are no number, or steps below 1."""
+    if not isinstance(epochs, numbers.Integral):
+        raise ValueError(f"epochs must be a whole number. Received {epochs!r}.")
     if seed < 0:
         raise ValueError(f"seed must be at least 0. Received {seed}.")
     for name, number in steps.items():

@@ -106,7 +106,7 @@ def fit(
     check_model(model, "fit")
     together = join(data, alone=alone)
     seed, placement = seed_of(seed), place(model, towers, parameters, exchange)
-    check_counts(seed=seed, steps_per_epoch=steps_per_epoch, validation_steps=validation_steps)
+    check_counts(seed, epochs, steps_per_epoch=steps_per_epoch, validation_steps=validation_steps)
     seed, begun = together.chiefs(seed, updates_before(model))
     options = StepOptions(clip_norm=clip_norm, accumulate=accumulate, seed=seed, probe=False)
     calls = layer_calls(model, placement.devices, repeated_rows, quiet=verbose == 0)

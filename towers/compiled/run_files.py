@@ -63,6 +63,8 @@ class FitFiles:
 
     def __init__(self, run_dir: str | os.PathLike[str], record: dict[str, Any]):
         self.run_dir = Path(run_dir)
+        if self.run_dir.is_file():
+            raise ValueError(f"run_dir must be a folder, or new. {self.run_dir} is a file.")
         self.metrics = MetricsFile(self.run_dir / "metrics.jsonl")
         self.curves = SummaryWriters(self.run_dir / "summaries")
         self._record, self._is_new, self._is_chief, self._first_tower = record, False, True, 0

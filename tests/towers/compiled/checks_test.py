@@ -200,6 +200,8 @@ def test_generators_of_validation_data_need_their_number_of_steps():
     ("options", "match"),
     [
         ({"seed": -1}, "seed must be at least 0"),
+        ({"epochs": "5"}, "epochs must be a whole number. Received '5'"),
+        ({"run_dir": __file__}, "run_dir must be a folder, or new"),
         ({"steps_per_epoch": 0}, "steps_per_epoch must be at least 1"),
         ({"towers": ["/GPU:3", "/GPU:4"]}, r"no device '/GPU:3'. TensorFlow has .*/device:CPU:0"),
         ({"towers": ["gpu"]}, "no device 'gpu'"),
