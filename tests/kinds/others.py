@@ -99,6 +99,7 @@ class Tuner:
     "loop",
     needs="keras_tuner",
     said=(
+        "__array__ implementation:DeprecationWarning",  # Of Keras's variables, when it saves.
         "(currentThread|getName).. is deprecated:DeprecationWarning",
         "Skipping variable loading for optimizer:UserWarning",  # Of the best model.
     ),

@@ -262,18 +262,23 @@ def test_an_unbuilt_model_is_built_on_the_parameter_device_before_any_tower():
     assert len(calls) == 2 + 2
 
 
-def test_a_tf_function_within_a_tower_is_refused():
-    """It would be traced once and keep what it captured then: the variable would not train."""
-    model = helpers.dense_model()
-    logits = tf.function(lambda inputs: model(inputs))
+def test_a_tf_function_within_a_tower_trains_as_in_a_plain_loop():
+    """Its code runs in each tower: a trace would keep what the first one captured."""
+    trained = []
+    for train in (helpers.train_plainly, helpers.train_on_towers):
+        keras.utils.set_random_seed(3)
+        model = helpers.dense_model()
+        logits = tf.function(lambda inputs, model=model: model(inputs))
 
-    def tower_fn(batch):
-        inputs, labels = batch
-        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits(inputs))
-        return tf.reduce_sum(losses), tf.size(labels), {}
+        def tower_fn(batch, logits=logits):
+            inputs, labels = batch
+            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits(inputs))
+            return tf.reduce_sum(losses), tf.cast(tf.size(labels), tf.float32), {}
 
-    with pytest.raises(ValueError, match=r"a tf\.function that uses the variable 'hidden/kernel'"):
-        build(tower_fn, model)
+        options = {} if train is helpers.train_plainly else {"num_towers": 2}
+        batches, optimizer = helpers.dense_batches([5, 4]), keras.optimizers.SGD(0.5)
+        trained.append(train(tower_fn, model, optimizer, batches, **options)[0])
+    helpers.assert_same_weights(*trained)
 
 
 def test_branches_and_loops_of_a_tower_train_as_in_a_plain_loop():
