@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable, Iterator
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
+from multiprocessing.reduction import ForkingPickler
 from typing import Any, TypeVar
 
 PROGRAM = (
@@ -66,7 +67,8 @@ class ChildProcess:
     def send(self, request: Any) -> None:
         """Sends a request, without waiting for its reply."""
         with self._named_end():
-            self._connection.send(request)
+            # An error of `send` holds a view of a `BytesIO`; Python warns when it collects both.
+            self._connection.send_bytes(bytes(ForkingPickler.dumps(request)))
 
     def receive(self) -> Any:
         """Returns the reply to the oldest request that has none yet.

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
+import traceback
 
 import numpy as np
 import pytest
@@ -29,15 +30,32 @@ def test_the_tokens_are_those_of_this_process_in_the_same_order():
 
 
 def test_a_killed_process_is_told_and_the_others_end():
-    processes = []
     tokens = tokenise(CHUNKS, SPACES, 2)
     next(tokens)
-    with open(f"/proc/self/task/{threading.get_native_id()}/children", encoding="utf-8") as file:
-        processes = list(map(int, file.read().split()))
+    processes = children()
     os.kill(processes[-1], signal.SIGKILL)
     with pytest.raises(RuntimeError, match=r"ended early \(exit status -9\).* Try fewer processes"):
         list(tokens)
     assert not [one for one in processes[-2:] if os.path.exists(f"/proc/{one}")]
+
+
+def test_an_error_holds_no_view_of_what_could_not_be_sent():
+    """From Python 3.13 on, a `BytesIO` that is collected before its views is told as an error."""
+    with ChildProcess(make_tokeniser, "tokenises") as process:
+        os.kill(children()[-1], signal.SIGKILL)
+        with pytest.raises(RuntimeError, match="ended early") as caught:
+            while True:
+                process.send((SPACES, ["a"]))
+    frames = [frame for frame, _ in traceback.walk_tb(caught.value.__cause__.__traceback__)]
+    held = [value for frame in frames for value in frame.f_locals.values()]
+    views = [one.obj for one in held if isinstance(one, memoryview)]
+    assert all(isinstance(one, bytes) for one in views), views
+
+
+def children() -> list[int]:
+    """Returns the ids of the processes that this thread started, in their order."""
+    with open(f"/proc/self/task/{threading.get_native_id()}/children", encoding="utf-8") as file:
+        return list(map(int, file.read().split()))
 
 
 def test_an_error_in_a_process_is_that_of_its_tokenizer(tmp_path):
