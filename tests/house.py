@@ -163,7 +163,7 @@ def visits_of_a_batch() -> Visits:
         patch(tf, "numpy_function", numpy_function)
         patch(towers.engine.TrainStep, "_step", visits.of(towers.engine.TrainStep._step))
         patch(SynchronousUpdates, "_open_shards", visits.of(SynchronousUpdates._open_shards))
-        patch(SynchronousUpdates, "_make", visits.of(SynchronousUpdates._make))
+        patch(SynchronousUpdates, "_call", visits.of(SynchronousUpdates._call))
         towers_and_steps = ["--cpu-towers", "2", "--steps", "1", "--evaluate-every", "9"]
         run = ["--language", "en", "--run-dir", f"{folder}/run", "--quiet"]
         main(["train", "chatbot", *towers_and_steps, *run])

@@ -64,14 +64,12 @@ def loss_ops(device):
 def main():
     devices = towers.select_devices(2).towers
     on_cpu = commands_of(build("cpu", devices))
-    on_tower0 = commands_of(build("tower0", devices))
-    sent = on_tower0.of("p2p", device=0)["bytes"]
     tell("peer_bytes", on_cpu.peer_bytes())
     tell("kernels", [on_cpu.kernels(device) for device in (0, 1)])
-    tell("projections", int((sent == PROJECTION_BYTES).sum()))
     tell("budgets", facts_of("shapes", 2, "replicated", {}))
     enable_determinism()
-    build("cpu", devices)(1)
+    sent = commands_of(build("tower0", devices)).of("p2p", device=0)["bytes"]
+    tell("projections", int((sent == PROJECTION_BYTES).sum()))
     tell("loss_ops", {str(device): loss_ops(device) for device in ("CPU:0", "GPU:0", None)})
 
 

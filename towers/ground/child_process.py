@@ -11,12 +11,12 @@ import contextlib
 import importlib
 import json
 import os
-import pickle
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
+from multiprocessing.reduction import ForkingPickler
 from typing import Any, TypeVar
 
 PROGRAM = (
@@ -68,7 +68,7 @@ class ChildProcess:
         """Sends a request, without waiting for its reply."""
         with self._named_end():
             # An error of `send` holds a view of a `BytesIO`; Python warns when it collects both.
-            self._connection.send_bytes(pickle.dumps(request))
+            self._connection.send_bytes(bytes(ForkingPickler.dumps(request)))
 
     def receive(self) -> Any:
         """Returns the reply to the oldest request that has none yet.
