@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import textwrap
 
 import numpy as np
@@ -93,10 +94,11 @@ sys.exit(code)
 """
 
 
-def run_on_nodes(folder, *arguments):
+def run_on_nodes(*arguments):
     """Runs a program of Python's on two nodes, both of which work; returns what it printed."""
-    command = [sys.executable, "-c", ON_NODES, str(folder), *map(str, arguments)]
-    output = run(command, env=environment(), cwd=ROOT)
+    with tempfile.TemporaryDirectory(prefix="r") as folder:  # Paths of sockets must be short.
+        command = [sys.executable, "-c", ON_NODES, folder, *map(str, arguments)]
+        output = run(command, env=environment(), cwd=ROOT)
     for address in ("127.0.0.2", "127.0.0.3"):
         assert re.search(rf"ip={address}, pid=\d+\) world_rank", output), output
     return output
@@ -121,7 +123,7 @@ def test_the_program_of_the_guide_on_two_nodes_trains_as_one_process_with_two_to
     code = program_of_the_guide(tmp_path)
     if not atol:
         code = code.replace("keras.utils.set_random_seed(3)", EXACT)
-    run_on_nodes(tmp_path, "-c", code)
+    run_on_nodes("-c", code)
     loop = code[code.index("    x, y") :]
     loop = textwrap.dedent(loop[: loop.index("TensorflowTrainer(")])
     loop = loop.replace("run_dir=run.folder, callbacks=[run]", "run_dir='alone', towers=2")
@@ -183,7 +185,7 @@ else:
 @pytest.mark.slow
 @pytest.mark.usefixtures("private")
 def test_a_tower_function_on_two_nodes_has_the_bits_of_one_process(tmp_path):
-    run_on_nodes(tmp_path, "-c", TOWER_FUNCTION, tmp_path / "kept")
+    run_on_nodes("-c", TOWER_FUNCTION, tmp_path / "kept")
     run([sys.executable, "-c", TOWER_FUNCTION], env=environment(), cwd=tmp_path)
     for actual, expected in zip(
         newest_weights(tmp_path / "kept"), weights_of(tmp_path / "alone"), strict=True
@@ -201,7 +203,7 @@ CHATBOT += ["--set", "hidden_size=16", "--set", "batch_size=8"]
 def test_a_chatbot_on_two_nodes_that_share_no_folder_has_the_bits_of_one_process(tmp_path):
     train = ["train", "chatbot", "--run-dir", "run", *CHATBOT, "--towers"]
     launch = ["launch", "--ray", "ADDRESS", "--workers", 2, "--storage", tmp_path / "kept", "--"]
-    run_on_nodes(tmp_path, "-m", "towers.scripts.main", *launch, *train, 1)
+    run_on_nodes("-m", "towers.scripts.main", *launch, *train, 1)
     command = [sys.executable, "-m", "towers.scripts.main", *train, 2]
     run(list(map(str, command)), env=environment(), cwd=tmp_path)
     for actual, expected in zip(
