@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import ctypes
+import itertools
 import os
 import re
 import signal
@@ -302,12 +303,16 @@ def describe(training: Training, began: float) -> dict[str, Any]:
     """Returns what a fault cost that began at a time."""
     lines = [(at, line) for at, line in training.lines if at >= began]
     before = max(step for at, step in training.steps() if at < began)
-    after = [(at, step) for at, step in training.steps() if at > began + 0.5]
-    again = next(((at, step) for at, step in after if step <= before), after[0] if after else None)
+    steps = [(began, before), *(one for one in training.steps() if one[0] >= began)]
+    # The longest wait for a step: some more may come before a stop.
+    pairs = list(itertools.pairwise(steps))
+    waits = [now[0] - last[0] for last, now in pairs]
+    number = waits.index(max(waits)) + 1 if waits else 0
+    reached, again = max(step for _, step in steps[: max(number, 1)]), steps[number]
     return {
         "noticed": next((round(at - began, 1) for at, line in lines if NOTICED.search(line)), None),
-        "next step": again and round(again[0] - began, 1),
-        "updates again": again and max(0, before + 1 - again[1]),
+        "next step": round(again[0] - began, 1) if number else None,
+        "updates again": max(0, reached + 1 - again[1]) if number else None,
         "ended": round(time.monotonic() - began, 1),
         "code": training.driver.returncode,
         "last line": next(line for _, line in reversed(training.lines) if "Cleaner" not in line),

@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import textwrap
 
 import numpy as np
@@ -81,6 +82,8 @@ def program_of_the_guide(folder):
 # Two nodes of Ray, each with a working folder of its own, then the program of the other arguments.
 ON_NODES = """
 import os, pathlib, subprocess, sys
+from towers.scripts.launching.network import enter_private_network
+enter_private_network()
 from benchmarks.ray_faults import start_nodes
 cluster, nodes = start_nodes(pathlib.Path(sys.argv[1]), 2)
 environment = {**os.environ, "RAY_ADDRESS": cluster.address}
@@ -91,10 +94,11 @@ sys.exit(code)
 """
 
 
-def run_on_nodes(private, folder, *arguments):
+def run_on_nodes(*arguments):
     """Runs a program of Python's on two nodes, both of which work; returns what it printed."""
-    command = [*private, "-c", ON_NODES, str(folder), *map(str, arguments)]
-    output = run(command, env=environment(), cwd=ROOT)
+    with tempfile.TemporaryDirectory(prefix="r") as folder:  # Paths of sockets must be short.
+        command = [sys.executable, "-c", ON_NODES, folder, *map(str, arguments)]
+        output = run(command, env=environment(), cwd=ROOT)
     for address in ("127.0.0.2", "127.0.0.3"):
         assert re.search(rf"ip={address}, pid=\d+\) world_rank", output), output
     return output
@@ -111,14 +115,15 @@ EXACT = "import towers; towers.enable_determinism(); keras.utils.set_random_seed
 
 @needs_ray
 @pytest.mark.slow
+@pytest.mark.usefixtures("private")
 @pytest.mark.parametrize("atol", [0, 1e-6])
 def test_the_program_of_the_guide_on_two_nodes_trains_as_one_process_with_two_towers(
-    atol, private, tmp_path
+    atol, tmp_path
 ):
     code = program_of_the_guide(tmp_path)
     if not atol:
         code = code.replace("keras.utils.set_random_seed(3)", EXACT)
-    run_on_nodes(private, tmp_path, "-c", code)
+    run_on_nodes("-c", code)
     loop = code[code.index("    x, y") :]
     loop = textwrap.dedent(loop[: loop.index("TensorflowTrainer(")])
     loop = loop.replace("run_dir=run.folder, callbacks=[run]", "run_dir='alone', towers=2")
@@ -162,7 +167,7 @@ def train_loop(config):
     trainer = towers.Trainer(step, batches, [reports.append], run_dir=folder)
     for epoch in range(3):
         trainer.train(epochs=epoch + 1)
-        if on_ray:
+        for _ in range(2 * on_ray):  # The second tells of the same checkpoint.
             run.report({"loss": float(reports[-1].results.loss)})
 if sys.argv[1:]:
     from ray.train import RunConfig, ScalingConfig
@@ -178,8 +183,9 @@ else:
 
 @needs_ray
 @pytest.mark.slow
-def test_a_tower_function_on_two_nodes_has_the_bits_of_one_process(private, tmp_path):
-    run_on_nodes(private, tmp_path, "-c", TOWER_FUNCTION, tmp_path / "kept")
+@pytest.mark.usefixtures("private")
+def test_a_tower_function_on_two_nodes_has_the_bits_of_one_process(tmp_path):
+    run_on_nodes("-c", TOWER_FUNCTION, tmp_path / "kept")
     run([sys.executable, "-c", TOWER_FUNCTION], env=environment(), cwd=tmp_path)
     for actual, expected in zip(
         newest_weights(tmp_path / "kept"), weights_of(tmp_path / "alone"), strict=True
@@ -193,10 +199,11 @@ CHATBOT += ["--set", "hidden_size=16", "--set", "batch_size=8"]
 
 @needs_ray
 @pytest.mark.slow
-def test_a_chatbot_on_two_nodes_that_share_no_folder_has_the_bits_of_one_process(private, tmp_path):
+@pytest.mark.usefixtures("private")
+def test_a_chatbot_on_two_nodes_that_share_no_folder_has_the_bits_of_one_process(tmp_path):
     train = ["train", "chatbot", "--run-dir", "run", *CHATBOT, "--towers"]
     launch = ["launch", "--ray", "ADDRESS", "--workers", 2, "--storage", tmp_path / "kept", "--"]
-    run_on_nodes(private, tmp_path, "-m", "towers.scripts.main", *launch, *train, 1)
+    run_on_nodes("-m", "towers.scripts.main", *launch, *train, 1)
     command = [sys.executable, "-m", "towers.scripts.main", *train, 2]
     run(list(map(str, command)), env=environment(), cwd=tmp_path)
     for actual, expected in zip(
