@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import re
 import sys
 import warnings
 from collections.abc import Callable
@@ -15,6 +16,9 @@ import tensorflow as tf
 from keras import layers
 
 from towers.ground.arguments import check_at_least, check_fraction, check_input_shape
+
+PUBLISHED = "imagenet"
+FAILURE = re.compile(r"fetch failure on \S*/(\S+): .* -- (.*)")
 
 
 def application(
@@ -35,21 +39,23 @@ def application(
         name: as `application_names` lists it.
         input_shape: (height, width, 3).
         num_classes: at least 2.
-        weights: a file of the body's weights, as Keras publishes them (`..._notop.h5`) or as
-            `save_weights` of a network without its top writes them; None for random ones.
+        weights: `imagenet` for those that Keras publishes, downloaded into its cache; a file of the
+            body's weights, as Keras publishes them (`..._notop.h5`) or as `save_weights` of a
+            network without its top writes them; None for random ones.
         frozen: whether only the head is trained; BatchNorm then keeps its averages.
         dropout_rate: before the head.
 
     Raises:
         ValueError: there is no such network, or the file or the input does not fit it.
-        FileNotFoundError: there is no such file.
+        FileNotFoundError: there is no such file, or the weights cannot be downloaded.
     """
     make = find_application(name)
     check_input_shape(input_shape)
     check_at_least(2, num_classes=num_classes)
     check_fraction(dropout_rate=dropout_rate)
-    body = make(include_top=False, weights=None, input_shape=input_shape, pooling="avg")
-    if weights is not None:
+    options = {"include_top": False, "input_shape": input_shape, "pooling": "avg"}
+    body = published(make, options) if weights == PUBLISHED else make(weights=None, **options)
+    if weights not in (None, PUBLISHED):
         load_body(body, Path(weights))
     body.trainable = not frozen
     images = keras.Input(input_shape, name="images")
@@ -76,6 +82,27 @@ def find_application(name: str) -> Callable[..., keras.Model]:
         near = difflib.get_close_matches(name, names, n=1, cutoff=0.0)
         raise ValueError(f"keras.applications has no network {name!r}. Did you mean {near[0]!r}?")
     return getattr(keras.applications, name)
+
+
+def published(make: Callable[..., keras.Model], options: dict[str, Any]) -> keras.Model:
+    """Returns a network with the weights that Keras publishes for it.
+
+    Raises:
+        FileNotFoundError: they are not in Keras's cache, and cannot be downloaded.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # That an input's size is not the usual.
+            return make(weights=PUBLISHED, **options)
+    except Exception as error:  # Keras raises no narrower one.
+        failure = FAILURE.search(str(error))
+        if failure is None:
+            raise
+        raise FileNotFoundError(
+            f"The weights that Keras publishes cannot be downloaded ({failure[2]}). Put "
+            f"{failure[1]} into ~/.keras/models, or $KERAS_HOME/models, by hand; or give a file of "
+            "weights."
+        ) from error
 
 
 def load_body(body: keras.Model, path: Path) -> None:

@@ -31,6 +31,7 @@ CHANNELS = 3
 UP_TO_1 = common.Bound("from 0 to 1", lambda value: 0 <= value <= 1)
 GREY_LEVEL = common.Bound("from 0 to 255", lambda value: 0 <= value <= 255)
 USUAL = -1.0
+PUBLISHED = "imagenet"
 DECAYED = ("cifar_resnet", "cifar_cnn")
 OURS = (*DECAYED, "lenet", "mlp", "softmax")
 PART_OF_1 = common.Bound("above 0, at most 1", lambda value: 0 < value <= 1)
@@ -44,7 +45,8 @@ class Fields(common.Fields):
         network: cifar_resnet, cifar_cnn, lenet, mlp or softmax, or a name of keras.applications
             such as ResNet50.
         size: height and width of what the network sees, in pixels.
-        weights: file of pretrained weights of a keras.applications network without its top.
+        weights: pretrained weights of a keras.applications network: imagenet for those that Keras
+            publishes, which it downloads, or a file of those of the network without its top.
         frozen: whether only the head of a keras.applications network is trained.
         dropout_rate: before the head of a keras.applications network.
         depth: layers of cifar_resnet, 6n+2.
@@ -100,7 +102,8 @@ class Fields(common.Fields):
 def make_data(fields: Fields, folder: Path | None, seed: int) -> Data:
     """Returns the batches, pixels from 0 to 255."""
     check_fields(fields)
-    return data_of(fields, open_files(fields, folder), seed)
+    files = open_files(fields, folder)
+    return data_of(fields, files, seed)._replace(key=content_key(files, fields))
 
 
 def remake_data(
@@ -144,7 +147,6 @@ def data_of(
             seed=seed,
         ),
         batches(held_out, "none", shuffle=False),
-        key=content_key(image_files, fields),
         summary="\n".join(image_files.summary),
         about=about
         or {
@@ -193,6 +195,9 @@ def content_key(image_files: ImageFiles, fields: Fields) -> str:
     if not fields.weights:
         return image_files.key
     digest = hashlib.blake2b(image_files.key.encode(), digest_size=16)
+    if fields.weights == PUBLISHED:
+        digest.update(PUBLISHED.encode())
+        return digest.hexdigest()
     with open(fields.weights, "rb") as file:
         while block := file.read(1 << 20):
             digest.update(block)
@@ -226,7 +231,9 @@ def check_fields(fields: Fields) -> None:
             "it out."
         )
     if fields.frozen and not fields.weights:
-        raise ValueError("frozen=true keeps the body as it is: give its weights=FILE too.")
+        raise ValueError(
+            "frozen=true keeps the body as it is: give weights=imagenet or a file too."
+        )
     check_choice("nested", fields.nested, NESTED)
     if len(fields.columns) not in (0, 2) or len(set(fields.columns)) != len(fields.columns):
         raise ValueError(
@@ -251,7 +258,9 @@ def make_model(fields: Fields, data: Data) -> keras.Model:
         if fields.standardize:
             prepared = standardized(prepared)
         return keras.Model(images, body(prepared), name=fields.network)
-    own = common.arguments_for(applications.application, fields, weights=fields.weights or None)
+    # What was trained has no key: its weights come from a checkpoint.
+    weights = fields.weights if data.key and fields.weights else None
+    own = common.arguments_for(applications.application, fields, weights=weights)
     return applications.application(fields.network, shape, num_classes, **own)
 
 

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import subprocess
 import sys
 
 import keras
@@ -80,7 +81,7 @@ def test_a_resumed_run_is_the_uninterrupted_one_and_its_export_classifies_files(
 def check_export(folder, report):
     """The exported network has the accuracy of the evaluation, from the files themselves."""
     settings = json.loads((folder / "exported" / "settings.json").read_text())
-    assert settings == {"classes": sorted(CLASSES)}
+    assert settings["classes"] == sorted(CLASSES)
     exported = tf.saved_model.load(str(folder / "exported" / "model"))
     pictures = sorted((folder / "my pictures").glob("*/*[0-9].*"))
     classes = exported.classify(tf.constant([path.read_bytes() for path in pictures]))[
@@ -201,3 +202,47 @@ def test_a_network_of_keras_trains(tmp_path, capsys):
     assert main(arguments_of("run", *options, "--batch-size", 9, fields=COMMON)) == 0
     assert "step 2 saved" in capsys.readouterr().out
     assert all(np.isfinite(array).all() for array in weights_of(tmp_path / "run"))
+
+
+# Writes what Keras would download for MobileNet without its top into its cache, by Keras's layout.
+PUBLISH = """
+import os, sys
+import h5py, keras
+keras.utils.set_random_seed(5)
+body = keras.applications.MobileNet(include_top=False, weights=None, input_shape=(64, 64, 3))
+folder = os.path.join(os.environ["KERAS_HOME"], "models")
+os.makedirs(folder, exist_ok=True)
+names = [layer.name for layer in body.layers]
+with h5py.File(os.path.join(folder, "mobilenet_1_0_224_tf_no_top.h5"), "w") as file:
+    file.attrs["layer_names"] = [name.encode() for name in names]
+    for layer in body.layers:
+        group = file.create_group(layer.name)
+        group.attrs["weight_names"] = [one.path.encode() for one in layer.weights]
+        for one in layer.weights:
+            group[one.path] = one.numpy()
+print(float(abs(body.trainable_variables[0].numpy()).sum()))
+"""
+PRETRAINED = ["--set", "network=MobileNet", "--set", "weights=imagenet", "--set", "frozen=true"]
+PRETRAINED += ["--set", "size=64", "--batch-size", "9", *COMMON]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("pictures")
+def test_published_weights_come_from_kerass_cache_and_only_training_needs_them(tmp_path):
+    home = tmp_path / "keras"
+    proxies = dict.fromkeys(("https_proxy", "HTTPS_PROXY"), "http://127.0.0.1:9")  # Offline.
+    offline = {**os.environ, "PYTHONPATH": str(ROOT), "KERAS_HOME": str(home), **proxies}
+    train = [*TOWERS, *arguments_of("run", "--steps", 1, "--towers", 2, fields=PRETRAINED)]
+    home.mkdir()
+    failed = subprocess.run(train, env=offline, capture_output=True, text=True, check=False)
+    assert failed.returncode == 2 and "Traceback" not in failed.stderr
+    last = failed.stderr.strip().splitlines()[-1]
+    assert "mobilenet_1_0_224_tf_no_top.h5" in last and "$KERAS_HOME/models, by hand" in last
+    size = float(run([sys.executable, "-c", PUBLISH], env=offline).splitlines()[-1])
+    run(train, env=offline)
+    kernel = next(one for one in weights_of(tmp_path / "run") if one.shape == (3, 3, 3, 32))
+    assert abs(kernel).sum() == pytest.approx(size, rel=1e-6)
+    shutil.rmtree(home)
+    output = run([*TOWERS, "evaluate", "run", "--json"], env=offline)
+    run([*TOWERS, "export", "run", "--output", "exported"], env=offline)
+    check_export(tmp_path, json.loads(output.splitlines()[-1]))
