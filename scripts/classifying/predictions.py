@@ -75,13 +75,20 @@ def predict(session: Session, paths: Sequence[Path], most: int) -> Iterator[Pred
 
 def classify_images(session: Session) -> Callable[..., Any]:
     """Returns `classify(images) -> dict`, one graph for every number of images."""
+    classify = classify_pixels(session)
+    spec = session.data.test.source.input_spec
+    return tf.function(classify, input_signature=[spec], autograph=False)
+
+
+def classify_pixels(session: Session) -> Callable[[tf.Tensor], dict[str, tf.Tensor]]:
+    """Returns `classify(images)`, which also takes pixels as the network sees them, float32."""
     source = session.data.test.source
     has_several = getattr(session.recipe.fields, "multi_label", False)
     probabilities_of = tf.sigmoid if has_several else tf.nn.softmax
 
-    @tf.function(input_signature=[source.input_spec], autograph=False)
     def classify(images: tf.Tensor) -> dict[str, tf.Tensor]:
-        logits = session.model(source.pixels_of(images), training=False)
+        pixels = source.pixels_of(images) if images.dtype == source.input_spec.dtype else images
+        logits = session.model(pixels, training=False)
         probabilities = probabilities_of(tf.cast(logits, tf.float32))
         return {"probabilities": probabilities, "classes": tf.argmax(probabilities, -1)}
 

@@ -1,6 +1,7 @@
 """`towers export`: a trained model as a folder that needs TensorFlow alone.
 
 towers export runs/shapes
+towers export runs/shapes --format litert
 towers export runs/chatbot --output bot --beam 5
 """
 
@@ -12,6 +13,7 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 from towers.ground.durable import publish
 from towers.ground.quiet import import_tensorflow_quietly
@@ -31,11 +33,13 @@ class ExportOptions(ModelOptions):
         decoding: how a chatbot answers; the export keeps it.
         output: the folder (default: RUN_DIR/export).
         overwrite: replace the export that is in the folder.
+        format: saved_model; or litert (TFLite) or onnx, a file of an image network beside it.
     """
 
     decoding: SearchOptions
     output: Folder | None = None
     overwrite: bool = False
+    format: Literal["saved_model", "litert", "onnx"] = "saved_model"
 
 
 def run(options: ExportOptions) -> int:
@@ -74,7 +78,9 @@ def choose_writer(options: ExportOptions) -> Callable[[Path], str]:
     if not recipe.command:
         if decoding != SearchOptions():
             raise ValueError(f"A run of {recipe.name} has no text: leave out the decoding options.")
-        return writers.classifier_writer(options)
+        return writers.classifier_writer(options, options.format)
+    if options.format != "saved_model":
+        raise ValueError(f"--format {options.format} is of image networks. Received {recipe.name}.")
     opened = open_model(options, command=recipe.command)
     if decoding.seed:
         raise ValueError(

@@ -16,11 +16,12 @@ import tensorflow as tf
 import towers
 from towers import data, ground
 from towers.data import text
+from towers.ground.extras import import_extra
 from towers.ground.private_apis import flatten_layers
 from towers.ground.special_ids import PAD
 from towers.models.decoding import Decoding, continuation
 from towers.scripts.chatbot.answerer import decode_questions, make_decoding
-from towers.scripts.classifying.predictions import class_names, classify_images
+from towers.scripts.classifying.predictions import class_names, classify_images, classify_pixels
 from towers.scripts.options.setting import arguments_for
 from towers.scripts.training.options import (
     DecodingOptions,
@@ -32,10 +33,12 @@ from towers.scripts.training.options import (
 from towers.scripts.training.overview import read_overview
 from towers.scripts.training.run_directory import RunDirectory
 from towers.scripts.training.saved_run import OpenModel, open_evaluation
+from towers.scripts.training.session import Session
 
 PROGRAM = Path(__file__).parent / "programs" / "answer.py"
 LENGTH = 50  # Words, as `towers generate` writes by default.
 WEIGHTS = "model.weights.h5"
+FILES = {"litert": "model.tflite", "onnx": "model.onnx"}
 
 
 def chatbot_writer(opened: OpenModel, options: SearchOptions) -> Callable[[Path], str]:
@@ -86,7 +89,7 @@ def copy_code(folder: Path) -> None:
     (folder / "towers" / "__init__.py").touch()
 
 
-def classifier_writer(options: ModelOptions) -> Callable[[Path], str]:
+def classifier_writer(options: ModelOptions, file_format: str) -> Callable[[Path], str]:
     """Returns `write(folder)`, which exports an image network and returns a line about it.
 
     The signature `classify` takes `images` as the files of the data hold them, uint8 [batch,
@@ -96,10 +99,18 @@ def classifier_writer(options: ModelOptions) -> Callable[[Path], str]:
 
     The run's data must be there: the network keeps its preparation of the pixels.
 
+    Args:
+        options: the run.
+        file_format: of a file beside the SavedModel, one of `FILES`, which Keras writes. It takes
+            `images` as the SavedModel does, or, where that reads picture files, the central square
+            as the network sees it: float32 [batch, height, width, channels], 0 to 255.
+
     Raises:
-        ValueError: the run, its checkpoint or its data cannot be used.
+        ValueError: the run, its checkpoint or its data cannot be used, or a library is missing.
         OSError: a file cannot be read.
     """
+    if file_format == "onnx":
+        import_extra("tf2onnx", "onnx", "--format onnx is written by tf2onnx")
     evaluation = open_evaluation(
         EvaluateOptions(options.run_dir, DeviceOptions(towers=1), checkpoint=options.checkpoint)
     )
@@ -111,9 +122,36 @@ def classifier_writer(options: ModelOptions) -> Callable[[Path], str]:
         write_model(session.model, signatures, folder, (title, RunDirectory(options.run_dir)))
         about = {"classes": list(class_names(session)), **(session.data.about or {})}
         write_settings(about, folder)
+        if file_format in FILES:
+            write_file(session, folder / FILES[file_format], file_format)
         return f"its signature classify takes {session.data.test.source.input_description}"
 
     return write
+
+
+def write_file(session: Session, path: Path, file_format: str) -> None:
+    """Writes an image network as a file of another format, by Keras."""
+    spec = session.data.test.source.input_spec
+    if spec.dtype == tf.string:
+        spec = tf.TensorSpec(session.model.input.shape, tf.float32)
+    classifier = Classifier(session)
+    classifier(tf.zeros([1, *spec.shape[1:]], spec.dtype))
+    signature = [tf.TensorSpec(spec.shape, spec.dtype, name="images")]
+    with warnings.catch_warnings():  # tf2onnx and NumPy 2.
+        warnings.simplefilter("ignore", FutureWarning)
+        classifier.export(path, format=file_format, input_signature=signature, verbose=False)
+
+
+class Classifier(keras.Model):
+    """An image network as its export calls it: images to probabilities and classes."""
+
+    def __init__(self, session: Session):
+        super().__init__()
+        self.network, self._classify = session.model, classify_pixels(session)
+
+    def call(self, images: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Returns what the signature `classify` returns."""
+        return self._classify(images)
 
 
 def language_model_writer(opened: OpenModel, options: SearchOptions) -> Callable[[Path], str]:

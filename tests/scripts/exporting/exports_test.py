@@ -1,6 +1,7 @@
 """Exports of image networks and language models, loaded where only TensorFlow is."""
 
 import functools
+import importlib.util
 import json
 import os
 import select
@@ -76,6 +77,42 @@ def test_a_readme_beside_the_model_tells_its_step_result_versions_and_signature(
     assert "| output | `probabilities` | float32 | (None, 10) |" in text
 
 
+def run_litert(path, images):
+    interpreter = tf.lite.Interpreter(str(path))
+    return interpreter.get_signature_runner()(images=images)
+
+
+def run_onnx(path, images):
+    session = pytest.importorskip("onnxruntime").InferenceSession(str(path))
+    names = [one.name for one in session.get_outputs()]
+    return dict(zip(names, session.run(names, {"images": images}), strict=True))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*tf.lite.Interpreter is deprecated")
+@pytest.mark.parametrize(
+    ("file_format", "name", "run_file"),
+    [("litert", "model.tflite", run_litert), ("onnx", "model.onnx", run_onnx)],
+)
+def test_a_file_for_other_runtimes_says_what_the_saved_model_says(
+    file_format, name, run_file, classifier, tmp_path, capfd
+):
+    command = ["export", str(classifier / "run"), "--output", str(tmp_path / "export")]
+    code = main([*command, "--format", file_format])
+    if importlib.util.find_spec("tf2onnx") is None and file_format == "onnx":
+        assert code == 2 and not (tmp_path / "export").exists()
+        (line,) = capfd.readouterr().err.splitlines()
+        assert "needs tf2onnx. Install it in your clone with: pip install -e '.[onnx]'" in line
+        pytest.skip("tf2onnx is not installed: the rest of the test writes and runs a file")
+    assert code == 0
+    images = cifar10.load(shapes.folder(), "test").images[:7]
+    found = run_file(tmp_path / "export" / name, images)
+    saved = tf.saved_model.load(str(tmp_path / "export" / "model"))
+    expected = saved.classify(images)
+    np.testing.assert_allclose(found["probabilities"], expected["probabilities"], atol=1e-5)
+    np.testing.assert_array_equal(found["classes"], expected["classes"])
+
+
 def test_an_image_network_takes_no_options_of_decoding(classifier, tmp_path, capsys):
     command = ["export", str(classifier / "run"), "--output", str(tmp_path / "export")]
     assert main([*command, "--beam", "3"]) == 2
@@ -114,6 +151,9 @@ def test_a_language_model_continues_a_prompt_as_the_command_does(tmp_path, capsy
     ):
         assert main(["export", run, "--output", f"{output}2", option, "2"]) == 2
         assert message in capsys.readouterr().err
+
+    assert main(["export", run, "--output", f"{output}2", "--format", "onnx"]) == 2
+    assert "--format onnx is of image networks" in capsys.readouterr().err
 
 
 @pytest.mark.slow
