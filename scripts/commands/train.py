@@ -11,7 +11,9 @@ least and the largest, such as (t1 0.04 - t2 0.13).
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -26,6 +28,7 @@ from towers.scripts.training.options import BatchedRecipeOptions, TrainOptions
 from towers.scripts.training.recipe import Recipe
 from towers.scripts.wrong_input import WrongInputError, wrong_input
 
+NUMBER = "{n}"
 USUAL = {
     *("recipe", "epochs", "overrides", "batch_size", "config", "language"),
     *("run_dir", "data", "seed", "steps", "overwrite", "towers"),
@@ -102,6 +105,8 @@ def train(recipe: Recipe, options: TrainOptions, after_save: Callable[[], None] 
     from towers.scripts.training.overview import read_overview
     from towers.scripts.training.run import SIGNAL_CODES, run_recipe
 
+    with wrong_input():
+        options = dataclasses.replace(options, run_dir=numbered(options.run_dir))
     run_dir = Path(options.run_dir or f"runs/{recipe.name}")
     if options.overwrite:
         confirm_overwrite(run_dir)
@@ -109,6 +114,24 @@ def train(recipe: Recipe, options: TrainOptions, after_save: Callable[[], None] 
     if options.output.json:
         show(json.dumps({**read_overview(run_dir).summary(), "reason": reason}), flush=True)
     return SIGNAL_CODES.get(reason, 0)
+
+
+def numbered(run_dir: str | None) -> str | None:
+    """Returns the directory of a run, with the first free number from 1 in place of `{n}`.
+
+    Raises:
+        ValueError: several processes train, which might find different numbers.
+    """
+    from towers import processes
+
+    if run_dir is None or NUMBER not in run_dir:
+        return run_dir
+    if processes.find_place() is not None:
+        raise ValueError(
+            f"Several processes need one directory. Received --run-dir {run_dir}; write the number."
+        )
+    names = (run_dir.replace(NUMBER, str(n)) for n in itertools.count(1))
+    return next(one for one in names if not os.path.lexists(one))
 
 
 def confirm_overwrite(run_dir: Path) -> None:

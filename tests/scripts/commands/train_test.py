@@ -14,7 +14,9 @@ from tensorboard.util.tensor_util import make_ndarray
 from tests.scripts.runs import arrays_of, train_shapes, weights_of
 from towers.saving.checkpoint_folder import CheckpointFolder
 from towers.saving.metrics_file import MetricsFile
+from towers.scripts.commands.train import numbered
 from towers.scripts.main import main
+from towers.scripts.training.overview import read_overview
 from towers.scripts.training.run_directory import RunDirectory
 from towers.scripts.training.saved_run import choose_checkpoint
 
@@ -36,6 +38,26 @@ def finished_run(tmp_path_factory):
 @pytest.fixture
 def run(finished_run, tmp_path):
     return shutil.copytree(finished_run, tmp_path / "run")
+
+
+def test_a_number_in_the_directorys_name_is_the_first_free_one(tmp_path, monkeypatch):
+    (tmp_path / "shapes-1").mkdir()
+    (tmp_path / "shapes-2").symlink_to("gone")
+    assert numbered(f"{tmp_path}/shapes-{{n}}") == f"{tmp_path}/shapes-3"
+    assert (numbered(None), numbered("runs/shapes")) == (None, "runs/shapes")
+    cluster = {"cluster": {"worker": ["127.0.0.1:1", "127.0.0.1:2"]}}
+    task = {"task": {"type": "worker", "index": 0}}
+    monkeypatch.setenv("TF_CONFIG", json.dumps({**cluster, **task}))
+    with pytest.raises(ValueError, match=r"need one directory. Received --run-dir runs/\{n\}"):
+        numbered("runs/{n}")
+
+
+@pytest.mark.slow
+def test_each_training_has_a_directory_of_its_own_on_request(tmp_path):
+    for number in (1, 2):
+        assert train(tmp_path / "shapes-{n}", "--steps", str(number), "--quiet") == 0
+    found = [read_overview(tmp_path / f"shapes-{number}").step for number in (1, 2)]
+    assert found == [1, 2] and len(list(tmp_path.iterdir())) == 2
 
 
 def test_so_many_checkpoints_are_kept_and_none_is_chosen_by_test_data(finished_run):
