@@ -1,7 +1,8 @@
 """`towers estimate`: the size of a recipe's training, before it is trained.
 
 Prints how many parameters a recipe has, what its variables, optimizer and gradients take on each
-device, and how many bytes move in a step. Activations and the rows of looked-up tables come on top.
+device, how many bytes move in a step, and what activations take on each tower. The rows of tables
+that are looked up come on top.
 
     towers estimate shapes --towers 4
     towers estimate chatbot --set hidden_size=512 --json
@@ -51,6 +52,7 @@ def run(options: EstimateOptions) -> int:
     """Prints the sizes, and a table of the placements."""
     import_tensorflow_quietly()
     from towers.scripts.diagnosis import sizes
+    from towers.scripts.diagnosis.activations import count_activations
     from towers.scripts.training.session import open_session
 
     with wrong_input():
@@ -65,6 +67,7 @@ def run(options: EstimateOptions) -> int:
             engine=EngineOptions(precision=options.precision), seed=options.seed
         )
         measured = sizes.measure(session, training, options.gpus_per_tower)
+        activations = count_activations(session, options.towers)
     found = sizes.add_sizes(measured)
     show(
         f"{session.recipe.name}: {found.parameters:,} parameters, variables "
@@ -75,7 +78,17 @@ def run(options: EstimateOptions) -> int:
         if len(measured) > 1:
             show(f"device {number} of each tower: {stage.parameters:,} parameters")
         show("\n".join(table(sizes.rows(list(sizes.needs(stage, options.towers))))))
-    show("Activations and the rows of looked-up tables come on top: they grow with the batch.")
+    if activations is None:
+        show("Activations come on top: they grow with the batch.")
+    else:
+        bound = (
+            ", at least: what loops keep is not counted." if activations.uncounted else " at most."
+        )
+        show(
+            f"Activations of a tower's {activations.rows} rows come on top: about "
+            f"{sizes.megabytes(activations.peak)}{bound}"
+        )
     if options.json:
-        show(json.dumps(sizes.as_json(measured, options.towers)))
+        counted = {"activations": activations and activations._asdict()}
+        show(json.dumps({**sizes.as_json(measured, options.towers), **counted}))
     return 0
