@@ -40,7 +40,7 @@ def test_wandb_has_the_epochs_and_the_curves_of_the_run_directory(tmp_path):
     run_example("wandb", tmp_path)
     (log,) = tmp_path.glob("wandb/offline-run-*/*.wandb")
     content = log.read_bytes()
-    assert b"epoch/accuracy" in content
+    assert b"epoch/accuracy" in content and b"tower_1/loss" in content
     (debug,) = tmp_path.glob("wandb/offline-run-*/logs/debug.log")
     folders = {path.name for path in (tmp_path / "runs/logged/summaries").iterdir()}
     text = debug.read_text(encoding="utf-8")

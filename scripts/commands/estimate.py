@@ -81,10 +81,12 @@ def run(options: EstimateOptions) -> int:
     if activations is None:
         show("Activations come on top: they grow with the batch.")
     else:
+        bound = (
+            ", at least: what loops keep is not counted." if activations.uncounted else " at most."
+        )
         show(
             f"Activations of a tower's {activations.rows} rows come on top: about "
-            f"{sizes.megabytes(activations.peak)} at most"
-            + (f", and {activations.uncounted} that loops keep." if activations.uncounted else ".")
+            f"{sizes.megabytes(activations.peak)}{bound}"
         )
     if options.json:
         counted = {"activations": activations and activations._asdict()}

@@ -163,7 +163,7 @@ def test_graph_page_has_a_box_for_each_tower_with_its_layers_inside(browser, bot
     for name in ("encoder", "decoder", "loss", "random", "backward"):
         wait_for(browser, f'g.node[data-name^="tower_1/{name}"]', bool)
     time.sleep(2)  # The box grows to its new size.
-    save_screenshot(browser, "graph.png", tmp_path)
+    save_screenshot(browser, "opened.png", tmp_path)
 
 
 def top_names(browser, selector):
