@@ -81,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("slices", nargs="*", help="their names (default: all, and page)")
     parser.add_argument("--small", action="store_true", help="a dry run: as little as can be")
-    options = parser.parse_args(arguments)
+    options = parser.parse_intermixed_args(arguments)
     options.folder.mkdir(parents=True, exist_ok=True)
     gpus = asked("--query-gpu=name")
     chosen = slices(len(gpus), options.folder, small=options.small)
