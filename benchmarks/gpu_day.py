@@ -20,8 +20,6 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from towers.ground.quiet import import_tensorflow_quietly
-
 SECONDS = 540.0
 LINES = 12  # Of a command's output are kept.
 ONE_STREAM = subprocess.STDOUT
@@ -58,7 +56,7 @@ def slices(num_gpus: int, folder: Path, *, small: bool) -> dict[str, list[list[s
     on_one = [[*PYTHON, "towers", "doctor", "--towers", "2", "--virtual"]] if num_gpus == 1 else []
     chosen = {
         "machine": [[*PYTHON, "towers", "devices"], [*PYTHON, "towers", "doctor", "--json"]],
-        "laws": [[*PYTHON, "benchmarks.gpu_day", str(folder), "--laws", most], *on_one],
+        "laws": [[*PYTHON, "tests.gpu.real_laws", most], *on_one],
         "recipes": [
             trained("shapes", "shapes"),
             trained("chatbot", "chatbot", "--language", "zh"),
@@ -83,10 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("slices", nargs="*", help="their names (default: all, and page)")
     parser.add_argument("--small", action="store_true", help="a dry run: as little as can be")
-    parser.add_argument("--laws", type=int, help=argparse.SUPPRESS)
-    options = parser.parse_args(arguments)
-    if options.laws is not None:
-        return check_laws(options.laws)
+    options = parser.parse_intermixed_args(arguments)
     options.folder.mkdir(parents=True, exist_ok=True)
     gpus = asked("--query-gpu=name")
     chosen = slices(len(gpus), options.folder, small=options.small)
@@ -192,17 +187,6 @@ def page(chosen: dict[str, list[list[str]]], folder: Path) -> str:
         lines += ["", *(f"    {line}" for row in found["rows"] for line in row["output"]), ""]
     lines += ["## Missing", "", *(f"- {one}" for one in missing or ["nothing"])]
     return "\n".join(lines) + "\n"
-
-
-def check_laws(number: int) -> int:
-    """Prints a line for each of laws 1 to 5 on the real devices; returns how many do not hold."""
-    import_tensorflow_quietly()
-    from benchmarks.real_laws import laws_on
-
-    results = laws_on(number)
-    for name, holds, found in results:
-        print(f"{'ok' if holds else 'WRONG'} | {name} | {found}")
-    return sum(not holds for _, holds, _ in results)
 
 
 if __name__ == "__main__":

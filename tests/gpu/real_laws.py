@@ -1,8 +1,12 @@
-"""Laws 1 to 5 on the devices of this machine, where tests have virtual or pretended ones."""
+"""Laws 1 to 5 on the devices of this machine, where tests have virtual or pretended ones.
+
+python -m tests.gpu.real_laws 2
+"""
 
 from __future__ import annotations
 
 import re
+import sys
 from typing import Any, NamedTuple
 
 import keras
@@ -143,3 +147,15 @@ def difference(first: list[np.ndarray], second: list[np.ndarray]) -> float:
     """Returns the largest difference, as a part of the largest weight."""
     largest = max(abs(one).max() for one in first)
     return float(max(abs(a - b).max() for a, b in zip(first, second, strict=True)) / largest)
+
+
+def main() -> int:
+    """Prints a line for each law; returns how many do not hold."""
+    laws = laws_on(int(sys.argv[1]))
+    for law in laws:
+        print(f"{'ok' if law.holds else 'WRONG'} | {law.name} | {law.found}")
+    return sum(not law.holds for law in laws)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
