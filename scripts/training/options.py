@@ -179,7 +179,7 @@ class TrainOptions:
 
     Attributes:
         devices, engine, periods, output: the groups.
-        run_dir: the run's directory, {n} in it for the first free number (default: runs/RECIPE).
+        run_dir: folder; {n} is a free number (default: runs/RECIPE).
         data: the data's folder, or files (default: datasets/...).
         seed: seed of the initial values, the order of the data and all random numbers.
         steps: number of updates, in place of --epochs (default: none).
