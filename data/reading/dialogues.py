@@ -114,10 +114,13 @@ FORMATS = {
     "yaml": Format("lists of turns under `conversations`", yaml_files.read, fits=yaml_files.fits),
 }
 KINDS = {kind: file_format.form for kind, file_format in FORMATS.items()}
+COLUMNS = (
+    "--set columns=NAME,NAME names question and answer, --set sender=NAME --set text=NAME the parts "
+    "of a message"
+)
 ADVICE = (
-    f"The kinds are {', '.join(KINDS)}. In CSV, JSON and Parquet --set columns=NAME,NAME names the "
-    "columns of question and answer, and --set sender=NAME --set text=NAME those of messages. Or "
-    "write a line `question TAB answer` for each pair: "
+    f"The kinds are {', '.join(KINDS)}. In CSV, JSON and Parquet, {COLUMNS}. Or write a line "
+    "`question TAB answer` for each pair: "
     """awk -F'SEPARATOR' '{print $1 "\\t" $2}' FILE > chats.tsv"""
 )
 SHOWN_SENDERS = 20  # Of whom none is the one who answers.
@@ -344,5 +347,5 @@ def _nothing_usable(path: Path, kind: str, found: ReadingReport) -> str:
     reasons = "; ".join(found.lines()[1:])
     return (
         f"{path}: expected dialogues (kind {kind}), found no usable turn in "
-        f"{count(found.num_lines, 'line')}{': ' if reasons else ''}{reasons}. {ADVICE}"
+        f"{count(found.num_lines, 'line')}{': ' if reasons else ''}{reasons}. {COLUMNS}"
     )

@@ -41,7 +41,7 @@ TOKEN = "TOWERS_TOKEN"  # The environment variable.
 LIBRARIES = ("fastapi", "uvicorn")
 USUAL = {
     *("run_dir", "checkpoint", "host", "port", "token_file", "ignore_system", "log_messages"),
-    *("title", "greeting"),
+    "title",
     *USUAL_DECODING,
 }
 

@@ -195,7 +195,10 @@ FLAGS = {
         "'epochs'",
     ),
     "options without a near one": (["devices", "--xyz"], "There are: --help, --json."),
-    "other kinds of exports": (["export", "runs/a", "--format", "onnx"], "Keras's model.export"),
+    "other kinds of exports": (
+        ["export", "runs/a", "--format", "torch"],
+        "expected saved_model, litert or onnx, not 'torch'",
+    ),
     "recipe and run": (["train", "runs/shapes"], "There is no recipe 'runs/shapes'"),
     "run of a recipe's name": (["chat", "chatbot"], "chatbot holds no run"),
     "chat without a run": (["chat"], "RUN_DIR"),

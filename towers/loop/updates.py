@@ -205,15 +205,26 @@ class Updates:
 class SynchronousUpdates(Updates):
     """The updates that all towers make jointly, for `Trainer`.
 
-    Each process reads only the rows of its towers where the batches can be read in part
-    (`towers.engine.RowBatches`).
-
     Args:
         step: the step from `build_train_step`.
         batches, position: as in `Updates`.
+        split: `split(dataset, num_towers)` cuts global batches into shards; by default into the
+            shards of this process, which reads only their rows where the batches can
+            (`towers.engine.RowBatches`).
     """
 
     step: Any  # It may have more than every step has.
+
+    def __init__(
+        self,
+        step: Step,
+        batches: Batches | tf.data.Dataset,
+        *,
+        position: Position = Position(),
+        split: Callable[[tf.data.Dataset, int], tf.data.Dataset] | None = None,
+    ):
+        super().__init__(step, batches, position=position)
+        self._split = split
 
     def run_epoch(self, steps: int | None, report: Action) -> None:
         """Makes the updates from `position` to the end of its epoch and reports each."""
@@ -240,6 +251,9 @@ class SynchronousUpdates(Updates):
     def _open_shards(self) -> tf.data.Dataset:
         """Returns this process's shards of the rest of the epoch."""
         position, num_towers = self.position, len(self.step.devices)
+        if self._split is not None:
+            dataset = self._batches(position.epoch, position.epoch_step)
+            return self._split(dataset, num_towers)
         processes = self.step.processes
         return processes.shards(self._batches, num_towers, position.epoch, position.epoch_step)
 
