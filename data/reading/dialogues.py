@@ -115,8 +115,7 @@ FORMATS = {
 }
 KINDS = {kind: file_format.form for kind, file_format in FORMATS.items()}
 COLUMNS = (
-    "--set columns=NAME,NAME names question and answer, --set sender=NAME --set text=NAME the parts "
-    "of a message"
+    "--set columns=NAME,NAME names question and answer, --set sender=NAME --set text=NAME messages"
 )
 ADVICE = (
     f"The kinds are {', '.join(KINDS)}. In CSV, JSON and Parquet, {COLUMNS}. Or write a line "

@@ -151,7 +151,9 @@ def test_chats_compressed_by_zstandard_are_read(tmp_path):
 
 @pytest.mark.parametrize("kind", ["auto", "conv"])
 def test_nothing_usable_is_refused_with_what_was_found(tmp_path, kind):
-    with pytest.raises(ValueError, match=r"(?s)talk.txt: .* 4 lines: skipped .*: 2 .*The kinds"):
+    with pytest.raises(
+        ValueError, match=r"(?s)talk.txt: .* 4 lines: skipped .*: 2 .*names question and answer"
+    ):
         read_bytes(tmp_path, b"E\nM ...\nM ?\nM \n", kind=kind)
 
 
