@@ -45,6 +45,7 @@ class TowersFunction:
         model: a compiled model.
         name: `TRAIN` or `TEST`.
         build: returns the step, which is built by the first call.
+        finite: checks each update; None where there are none.
 
     Attributes:
         first: the number of the first step of the epoch.
@@ -53,9 +54,13 @@ class TowersFunction:
     """
 
     def __init__(
-        self, model: keras.Model, name: str, build: Callable[[], TrainStep | EvaluationStep]
+        self,
+        model: keras.Model,
+        name: str,
+        build: Callable[[], TrainStep | EvaluationStep],
+        finite: FiniteCheck | None = None,
     ):
-        self.build, self.first = build, 0
+        self.build, self.first, self._finite = build, 0, finite
         self.made: Sequence[StepResults] = ()
         self.seconds, self.waits = 0.0, [0.0]
         self._model, self._name, self._of_keras = model, name, getattr(model, name)
@@ -66,6 +71,8 @@ class TowersFunction:
         Raises:
             StopIteration: no shards are left.
             ValueError: there are none to evaluate.
+            NonFiniteGradientError: an update before the last one, which need not be done, had a
+                gradient that was not finite.
         """
         if not isinstance(iterator, ShardIterator):
             return self._function_of_keras()(iterator)
@@ -73,9 +80,14 @@ class TowersFunction:
         step: Any = self.build()
         source = iterator.in_graph or self._next(iterator)
         if iterator.per_call > 1:
+            if self._finite is not None:  # The results are here, and a call makes many updates.
+                self._finite.check()
             self.made = step.several(source, number, iterator.next_count())
         else:
             self.made = [(step.read if iterator.in_graph else step)(source, number)]
+        if self._finite is not None:
+            for step_number, results in enumerate(self.made, number):
+                self._finite.add(step_number, results)
         iterator.taken += len(self.made)
         self.seconds = (time.perf_counter() - started) / len(self.made)
         self.waits = [wait / len(self.made) for wait in iterator.waits]
@@ -140,7 +152,7 @@ class OnTowers:
         """
         prepare(self._model, self._placement, data.data)
         build = functools.cache(functools.partial(self._train_step, data.data, options))
-        self.functions[TRAIN] = TowersFunction(self._model, TRAIN, build)
+        self.functions[TRAIN] = TowersFunction(self._model, TRAIN, build, self._finite)
         return self._shards(data, in_graph=not told)
 
     def evaluation(self, data: EpochData) -> EpochData:
@@ -176,16 +188,6 @@ class OnTowers:
     def made(self) -> Sequence[StepResults]:
         """The results of the updates of the last call."""
         return self.functions[TRAIN].made
-
-    def after_call(self, last: int) -> None:
-        """Checks the gradients of the updates before the last one, which need not be done.
-
-        Args:
-            last: its number.
-        """
-        made = self.made
-        for number, results in enumerate(made, last - len(made) + 1):
-            self._finite.add(number, results)
 
     def after_epoch(self) -> None:
         """Raises NonFiniteGradientError if the last gradient was not finite; checks the copies."""

@@ -91,9 +91,6 @@ class OnLayers:
         batch = tf.data.Dataset.from_tensors(data.data.first_batch())
         self._model.train_function(iter(batch))
 
-    def after_call(self, last: int) -> None:
-        """Hears that a call is done, as `OnTowers` does."""
-
     def after_epoch(self) -> None:
         """Hears that an epoch is done."""
 
@@ -254,7 +251,6 @@ class Run(keras.callbacks.Callback):
             last = data.first_step + batch + 1
             last = min(last, data.num_batches or last)
         self.position = Position(before.step + last - before.epoch_step, before.epoch, last)
-        self._way.after_call(self.position.step)
         if self._actions:
             for number, results in enumerate(made, 1):
                 self._report(before, number, results)

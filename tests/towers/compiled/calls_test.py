@@ -113,3 +113,15 @@ def test_evaluate_makes_calls_too(model):
         ("on_test_batch_begin", 0), ("on_test_batch_end", 2), ("on_test_batch_begin", 3),
         ("on_test_batch_end", 5), ("on_test_batch_begin", 6), ("on_test_batch_end", 8),
     ]  # fmt: skip
+
+
+def test_no_update_follows_a_call_with_a_gradient_that_is_not_finite(model):
+    """The first of nine batches is trained on, the second has an infinity."""
+    broken = X[:54].copy()
+    broken[6] = np.inf
+    options = {"batch_size": 6, "towers": tower_devices(2), "epochs": 1}
+    expected, _, _ = train(towers.fit, model, 1, (X[:6], Y[:6]), **options)
+    with pytest.raises(towers.actions.NonFiniteGradientError, match="at step 2"):
+        train(towers.fit, model, 3, (broken, Y[:54]), **options)
+    for one, two in zip(model.get_weights(), expected, strict=True):
+        np.testing.assert_array_equal(one, two)
