@@ -21,9 +21,6 @@ from towers.models.input_shape import check_input_shape
 PUBLISHED = "imagenet"
 FAILURE = re.compile(r"fetch failure on \S*/(\S+): .* -- (.*)")
 
-PUBLISHED = "imagenet"
-FAILURE = re.compile(r"fetch failure on \S*/(\S+): .* -- (.*)")
-
 
 def application(
     name: str,
