@@ -133,7 +133,7 @@ def forward_sums(
     """Returns the sums without gradients."""
 
     def add(chunk: Chunk, index: tf.Tensor, *sums: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        own, _ = chunk_sums(chunk, logits_of(chunk, kernel, bias), label_smoothing)
+        own, *_ = chunk_sums(chunk, kernel, bias, label_smoothing)
         return tuple(total + part for total, part in zip(sums, own, strict=True))
 
     chunks = cut(tokens, chunk_size)
@@ -146,14 +146,15 @@ def sums_and_gradients(
     """Returns the sums, and the loss's gradients with respect to hidden, kernel and bias."""
 
     def add(chunk, index, loss, correct, of_kernel, of_bias, parts):  # type: ignore[no-untyped-def]
-        own, of_logits = chunk_sums(chunk, logits_of(chunk, kernel, bias), label_smoothing)
-        of_logits = tf.cast(of_logits, kernel.dtype)
+        own, of_logits, weights = chunk_sums(chunk, kernel, bias, label_smoothing)
+        of_logits, weights = (tf.cast(one, kernel.dtype) for one in (of_logits, weights[:, None]))
+        # Small matrices are weighted: the logits are read and written as rarely as can be.
         return (
             loss + own.loss,
             correct + own.correct,
-            of_kernel + tf.matmul(of_logits, chunk.hidden, transpose_a=True),
-            of_bias + tf.reduce_sum(of_logits, 0),
-            parts.write(index, tf.matmul(of_logits, kernel)),
+            of_kernel + tf.matmul(of_logits, chunk.hidden * weights, transpose_a=True),
+            of_bias + tf.matmul(weights, of_logits, transpose_a=True)[0],
+            parts.write(index, tf.matmul(of_logits, kernel) * weights),
         )
 
     chunks = cut(tokens, chunk_size)
@@ -175,7 +176,7 @@ def log_probabilities(
     tokens = Chunk(hidden, labels, tf.ones(tf.shape(labels), dtype))
 
     def add(chunk: Chunk, index: tf.Tensor, parts: tf.TensorArray) -> tuple[tf.TensorArray]:
-        losses, _ = token_losses(logits_of(chunk, kernel, bias), chunk.labels, 0.0)
+        losses, *_ = token_losses(logits_of(chunk, kernel, bias), chunk.labels, 0.0)
         return (parts.write(index, -losses),)
 
     chunks = cut(tokens, CHUNK_SIZE)
@@ -232,37 +233,76 @@ def over_chunks(add, chunks: Chunk, initial: list) -> list:  # type: ignore[no-u
 
 def logits_of(chunk: Chunk, kernel: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
     """Returns the logits, [n, vocabulary], in at least float32."""
-    logits = tf.matmul(chunk.hidden, kernel, transpose_b=True) + bias
+    logits = tf.nn.bias_add(tf.matmul(chunk.hidden, kernel, transpose_b=True), bias)
     return tf.cast(logits, chunk.weights.dtype)
 
 
 def chunk_sums(
-    chunk: Chunk, logits: tf.Tensor, label_smoothing: float
-) -> tuple[TokenSums, tf.Tensor]:
-    """Returns a chunk's sums, and the loss's gradient with respect to its logits."""
-    losses, of_logits = token_losses(logits, chunk.labels, label_smoothing)
-    correct = tf.equal(tf.argmax(logits, -1, chunk.labels.dtype), chunk.labels)
-    sums = TokenSums(
-        tf.reduce_sum(losses * chunk.weights),
-        tf.reduce_sum(tf.cast(correct, chunk.weights.dtype) * chunk.weights),
+    chunk: Chunk, kernel: tf.Tensor, bias: tf.Tensor, label_smoothing: float
+) -> tuple[TokenSums, tf.Tensor, tf.Tensor]:
+    """Returns a chunk's sums, its losses' gradients with respect to the logits, and its weights.
+
+    The gradients, [n, vocabulary], are those without the weights, [n], which are NaN for a label
+    outside of the vocabulary.
+    """
+    losses, of_logits, best = token_losses(
+        logits_of(chunk, kernel, bias), chunk.labels, label_smoothing
     )
-    return sums, of_logits * chunk.weights[:, None]
+    size = tf.cast(tf.shape(kernel)[0], chunk.labels.dtype)
+    nan = tf.constant(float("nan"), chunk.weights.dtype)
+    is_token = (chunk.labels >= 0) & (chunk.labels < size)
+    weights = tf.where(is_token, chunk.weights, nan)
+    correct = tf.cast(tf.equal(best, chunk.labels), weights.dtype)
+    sums = TokenSums(tf.reduce_sum(losses * weights), tf.reduce_sum(correct * chunk.weights))
+    return sums, of_logits, weights
 
 
 def token_losses(
     logits: tf.Tensor, labels: tf.Tensor, label_smoothing: float
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the cross-entropy of each token, [n], and its gradient, [n, vocabulary].
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Returns the cross-entropy of each token, its gradient, and the most probable prediction.
 
-    The smoothed target is `(1 - s) * one_hot(label) + s / vocabulary` (Szegedy et al. 2016). One
-    fused kernel computes both results. On CPUs it is deterministic. On GPUs it is not, and
-    TensorFlow refuses to run it there once ops have to be; and they have none for float64. Only
-    then other ops take its place.
+    The smoothed target is `(1 - s) * one_hot(label) + s / vocabulary` (Szegedy et al. 2016).
+
+    TensorFlow's kernel for all of it takes twice as long on CPUs: its exponentials are no vectors.
+
+    Args:
+        logits: [n, vocabulary], at least float32.
+        labels: int64 [n]. On CPUs, one outside of the vocabulary is an error.
+        label_smoothing: s.
+
+    Returns:
+        The losses [n], the gradients [n, vocabulary], and the predictions, int64 [n].
     """
-    has_no_kernel = is_op_determinism_enabled() or logits.dtype == tf.float64
-    if has_no_kernel and may_run_on_gpu(logits):
-        return deterministic_losses(logits, labels, label_smoothing)
-    return fused_losses(logits, labels, label_smoothing)
+    likely, best = tf.nn.softmax(logits), tf.argmax(logits, -1, labels.dtype)
+    at_best, at_label = of_rows(logits, best), of_rows(logits, labels)
+    losses = at_best - at_label - tf.math.log(of_rows(likely, best))
+    of_logits = less_at(likely, labels, 1 - label_smoothing)
+    if label_smoothing:
+        losses += label_smoothing * (at_label - tf.reduce_mean(logits, 1))
+        of_logits -= label_smoothing / tf.cast(tf.shape(logits)[1], logits.dtype)
+    return losses, of_logits, best
+
+
+def of_rows(values: tf.Tensor, columns: tf.Tensor) -> tf.Tensor:
+    """Returns the value in one column of each row, [n]."""
+    return tf.gather_nd(values, places(columns))
+
+
+def less_at(values: tf.Tensor, columns: tf.Tensor, amount: float) -> tf.Tensor:
+    """Returns values [n, size] less an amount in one column of each row.
+
+    TensorFlow's deterministic kernel for it copies all of them from a GPU to the host and back.
+    """
+    if is_op_determinism_enabled() and may_run_on_gpu(values):
+        return values - tf.one_hot(columns, tf.shape(values)[1], amount, 0.0, dtype=values.dtype)
+    amounts = tf.fill(tf.shape(columns), tf.constant(amount, values.dtype))
+    return tf.tensor_scatter_nd_sub(values, places(columns), amounts)
+
+
+def places(columns: tf.Tensor) -> tf.Tensor:
+    """Returns the indices of one column in each row, [n, 2]."""
+    return tf.stack([tf.range(tf.shape(columns, columns.dtype)[0]), columns], 1)
 
 
 def may_run_on_gpu(tensor: tf.Tensor) -> bool:
@@ -271,45 +311,6 @@ def may_run_on_gpu(tensor: tf.Tensor) -> bool:
     if device_type is None:
         return bool(tf.config.list_logical_devices("GPU"))
     return device_type == "GPU"
-
-
-def fused_losses(
-    logits: tf.Tensor, labels: tf.Tensor, label_smoothing: float
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the losses and the gradient from the fused kernel."""
-    losses, of_logits = tf.raw_ops.SparseSoftmaxCrossEntropyWithLogits(
-        features=logits, labels=labels
-    )  # The second is softmax - one_hot(label).
-    if label_smoothing:
-        size = tf.cast(tf.shape(logits)[1], logits.dtype)
-        rows = tf.cast(tf.range(tf.shape(labels)[0]), labels.dtype)
-        indices = tf.stack([rows, labels], 1)
-        at_label = tf.gather_nd(logits, indices)
-        losses += label_smoothing * (at_label - tf.reduce_mean(logits, 1))
-        fractions = tf.fill(tf.shape(labels), tf.constant(label_smoothing, logits.dtype))
-        of_logits = tf.tensor_scatter_nd_add(of_logits, indices, fractions) - label_smoothing / size
-    return losses, of_logits
-
-
-def deterministic_losses(
-    logits: tf.Tensor, labels: tf.Tensor, label_smoothing: float
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the losses and the gradient from ops that are deterministic on GPUs.
-
-    As from the fused kernel on a GPU, both are NaN for a label outside of the vocabulary.
-    """
-    size = tf.shape(logits)[1]
-    is_token = (labels >= 0) & (labels < tf.cast(size, labels.dtype))
-    nan = tf.constant(float("nan"), logits.dtype)
-    log_softmax = tf.where(is_token[:, None], tf.nn.log_softmax(logits), nan)
-    losses = -tf.gather(log_softmax, tf.where(is_token, labels, 0), batch_dims=1)
-    targets = tf.one_hot(labels, size, dtype=logits.dtype)
-    if label_smoothing:
-        to_even = -tf.reduce_mean(log_softmax, 1)
-        losses = (1 - label_smoothing) * losses + label_smoothing * to_even
-        fraction = label_smoothing / tf.cast(size, logits.dtype)
-        targets = (1 - label_smoothing) * targets + fraction
-    return losses, tf.exp(log_softmax) - targets
 
 
 def zeros(tokens: Chunk) -> tf.Tensor:
