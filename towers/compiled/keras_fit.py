@@ -317,6 +317,7 @@ class Run(keras.callbacks.Callback):
             reason = "a callback stopped the training" if self.model.stop_training else ""
             self._files.end(self.position, self._epochs, reason or f"{epochs} epochs done")
         check_variables(self._way.together.processes, self._way.groups())
+        self._way.together.processes.wait()
 
 
 def with_first_epoch(checkpoint: Checkpoint) -> Checkpoint:

@@ -21,7 +21,7 @@ from towers.ground.host import HOST
 from towers.ground.private_apis import CoordinatedJob, context, has_begun
 from towers.processes.peers import WAIT_SECONDS, wait_for_peers
 from towers.processes.place import Place, exposure, find_place
-from towers.processes.watch import SILENT_SECONDS, Watch
+from towers.processes.watch import SILENT_SECONDS, LostPeerError, Watch
 from towers.travel.gradients import identity, sum_repeated_rows
 from towers.travel.packing import Nest, cut_by_dtype, join_by_dtype
 
@@ -176,8 +176,13 @@ class Processes:
                 variable.assign(value)
 
     def wait(self) -> None:
-        """Waits until every process has called it."""
+        """Waits until every process has called it; then one may end and is not lost to the others.
+
+        Its last words may be lost with it, but not what the others need: that they are through.
+        """
         self.share(b"")
+        with contextlib.suppress(LostPeerError):
+            self.share(b"")
 
     @contextlib.contextmanager
     def chief_first(self) -> Iterator[None]:
