@@ -31,6 +31,7 @@ from towers.layers.gradient import CONCATENATE, MEAN, Way
 from towers.layers.part import Call
 from towers.layers.values import Values
 from towers.saving.checkpoint_files import tensorflow_variable
+from towers.variables.optimizers import check_gradients
 
 OWN_STEPS = {
     "fit": ("train_step", "make_train_function", "compute_loss", "compute_metrics"),
@@ -63,6 +64,8 @@ def check_model(model: keras.Model, purpose: str) -> None:
     check_no_strategy(model)
     if purpose != "predict" and not model.compiled:
         raise ValueError(f"Call model.compile() before towers.{purpose}(model, ...).")
+    if purpose == "fit":
+        check_gradients(model.trainable_variables)
 
 
 def check_own_code(model: keras.Model, purpose: str, repeated_rows: str = "sum") -> None:

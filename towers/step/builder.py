@@ -30,7 +30,7 @@ from towers.step.tracing import number_on_host, trace
 from towers.step.update import Update
 from towers.travel.packing import upload_for
 from towers.variables.copies import Copies
-from towers.variables.optimizers import check_optimizer
+from towers.variables.optimizers import check_gradients, check_optimizer
 from towers.variables.shared_variables import SharedVariables
 
 Also = Callable[[StepResults], Any]
@@ -268,7 +268,8 @@ def draw_blueprint(
 
 
 def check_trainable(shared: SharedVariables) -> None:
-    """Raises ValueError if no variable is trainable."""
+    """Raises ValueError if no variable is trainable, or one has no gradient that adds up."""
+    check_gradients(shared.trainable)
     if not shared.trainable:
         paths = [variable.path for variable in shared.states]
         raise ValueError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -35,6 +35,17 @@ def check_optimizer(optimizer: keras.optimizers.Optimizer) -> None:
             f"would make even smaller. Received {received}; expected an optimizer without a loss "
             "scale. For float16 pass StepOptions(loss_scale=towers.steps.LossScale()) instead."
         )
+
+
+def check_gradients(variables: Iterable[keras.Variable]) -> None:
+    """Raises ValueError for variables whose gradient is no gradient, but their next value."""
+    for variable in variables:
+        if variable.overwrite_with_gradient:
+            raise ValueError(
+                f"Towers add gradients. Received the variable {variable.path}, which Keras sets to "
+                "its gradient, as it does with the scales of float8; train such a model on one "
+                "device with its own fit()."
+            )
 
 
 def optimizers_in(

@@ -217,6 +217,23 @@ def test_data_in_the_place_of_the_model_is_refused_in_one_line():
         towers.fit(X, Y)
 
 
+@pytest.mark.filterwarnings("ignore:Layer InputLayer does not have a `quantize`")
+def test_scales_that_become_their_gradients_are_refused():
+    """Those of float8: towers would add them."""
+    model = network()
+    model.quantize("float8")
+    model.compile("sgd", "mse")
+    refused(model, "inputs_scale, which Keras sets to its gradient")
+    placement = towers.Placement(["/CPU:0"])
+    batches = towers.batches_from(tf.data.Dataset.from_tensors((X, Y)))
+
+    def tower_fn(shard):
+        return tf.reduce_sum(model(shard[0])), tf.shape(shard[0])[0], {}
+
+    with pytest.raises(ValueError, match="inputs_scale, which Keras sets to its gradient"):
+        towers.build_train_step(tower_fn, model, model.optimizer, placement, batches)
+
+
 def test_missing_data_is_told():
     with pytest.raises(ValueError, match="Received x=None"):
         towers.fit(network())
