@@ -302,7 +302,8 @@ def less_at(values: tf.Tensor, columns: tf.Tensor, amount: float) -> tf.Tensor:
 
 def places(columns: tf.Tensor) -> tf.Tensor:
     """Returns the indices of one column in each row, [n, 2]."""
-    return tf.stack([tf.range(tf.shape(columns, columns.dtype)[0]), columns], 1)
+    rows = tf.range(tf.shape(columns)[0])  # In int32, on the host: GPUs would ask it for int64.
+    return tf.stack([tf.cast(rows, columns.dtype), columns], 1)
 
 
 def may_run_on_gpu(tensor: tf.Tensor) -> bool:
