@@ -10,6 +10,7 @@ from keras import layers
 from keras.regularizers import L2
 
 from towers.ground.arguments import check_at_least, check_choice, check_fraction, check_not_negative
+from towers.models.batch_norm import FusedBatchNormalization
 from towers.models.input_shape import check_input_shape
 
 SHORTCUTS = ("identity", "projection")
@@ -110,7 +111,7 @@ class Parts(NamedTuple):
 
     def normalized(self, x: keras.KerasTensor, *, name: str, activated: bool) -> keras.KerasTensor:
         """Returns the normalised convolution, with a ReLU if `activated`."""
-        x = layers.BatchNormalization(momentum=self.batch_norm_momentum, name=f"{name}_norm")(x)
+        x = FusedBatchNormalization(momentum=self.batch_norm_momentum, name=f"{name}_norm")(x)
         return layers.Activation("relu", name=f"{name}_relu")(x) if activated else x
 
     def between_stages(

@@ -27,7 +27,6 @@ class RowRange(NamedTuple):
     size: int
 
 
-NORMALISE = Hook(keras.layers.BatchNormalization, "call")
 DRAWS = {name: Hook(module, name) for module, name in random_ops()}
 
 
@@ -39,19 +38,39 @@ def draws_by_row(start: int, size: int) -> Iterator[None]:
     """
     rows = RowRange(start, size)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(NORMALISE.through(in_inference))
+        for kind in kinds_of(keras.layers.BatchNormalization):
+            stack.enter_context(normalise(kind).through(in_inference))
         for name, hook in DRAWS.items():
             stack.enter_context(hook.through(functools.partial(draw, name, rows)))
         yield
 
 
+def kinds_of(layer: type) -> Iterator[type]:
+    """Yields a class of layers, and those derived from it that are called in their own way."""
+    if "call" in vars(layer):
+        yield layer
+    for kind in layer.__subclasses__():
+        yield from kinds_of(kind)
+
+
+@functools.cache
+def normalise(kind: type) -> Hook:
+    """Returns the hook around the calls of a kind of BatchNorm."""
+    return Hook(kind, "call")
+
+
 def in_inference(
-    original: Callable[..., Any], layer: Any, inputs: Any, training: Any = None, mask: Any = None
+    original: Callable[..., Any],
+    layer: Any,
+    inputs: Any,
+    training: Any = None,
+    *mask: Any,
+    **named: Any,
 ) -> Any:
     """Returns what BatchNorm does in inference mode, in which it treats rows apart."""
-    if layer.synchronized and mask is not None:
+    if layer.synchronized and any(one is not None for one in (*mask, named.get("mask"))):
         raise ValueError("Keras synchronizes no statistics of inputs with a mask")
-    return original(layer, inputs, training=False, mask=mask)
+    return original(layer, inputs, False, *mask, **named)
 
 
 def draw(
