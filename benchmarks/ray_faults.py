@@ -4,10 +4,10 @@
 
 Each case starts a Ray cluster of several nodes in a network of its own, each node with a disk of
 its own for the working folder, and trains a recipe there by `towers launch --ray`, with checkpoints
-every five steps in a third place. It does the harm and waits for the end, and prints the seconds
-until the first line about it and until the next step, the updates that were made again, and how far
-the end is from that of one process with two towers; then a table of all. It needs Linux, and root
-or user namespaces.
+every five steps in a third place. It does the harm, as often as asked for in one training if that
+goes on each time, and waits for the end. It prints the seconds until the first line about it and
+until the next step, the updates that were made again, and how far the end is from that of one
+process with two towers; then a table of the medians. It needs Linux, and root or user namespaces.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import ctypes
+import functools
 import itertools
 import os
 import re
@@ -34,7 +35,7 @@ import towers
 from towers.ground.quiet import import_tensorflow_quietly
 from towers.scripts.launching.network import enter_private_network, unshare
 
-STEPS, FAULT_STEP, PATIENCE = 60, 22, 600
+FAULT_STEP, BETWEEN, PATIENCE = 22, 20, 600  # A fault at steps 22, 42, 62, ...
 PAUSE_SECONDS = 60
 DISK = "size=64m"  # Of a node's working folder, in memory.
 CLONE_NEWNS, MS_REC, MS_PRIVATE, MNT_DETACH = 0x20000, 0x4000, 0x40000, 2  # unshare(2), mount(2)
@@ -107,6 +108,7 @@ class Training:
         folder: for its files.
         num_nodes: nodes that can each hold a worker.
         workers: as `--workers` takes it.
+        times: how often there is a fault.
 
     Attributes:
         work: the working folder of the command and of each node, another disk on each.
@@ -115,7 +117,7 @@ class Training:
         workers: the id of each worker's process.
     """
 
-    def __init__(self, folder: Path, num_nodes: int, workers: str):
+    def __init__(self, folder: Path, num_nodes: int, workers: str, times: int):
         self.work, self.kept = folder / "work", folder / "kept"
         (folder / "sitecustomize.py").write_text(RAISING)
         os.environ["PYTHONPATH"] = os.pathsep.join([str(folder), *filter(None, sys.path)])
@@ -123,7 +125,8 @@ class Training:
         self.workers: dict[int, int] = {}
         self.cluster, self.nodes = start_nodes(folder, num_nodes)
         launch = ["launch", "--ray", self.cluster.address, "--workers", workers]
-        launch += ["--storage", str(self.kept), "--", *train(self.work / "run", 1)]
+        launch += ["--max-restarts", str(times), "--storage", str(self.kept)]
+        launch += ["--", *train(self.work / "run", 1, times)]
         self.command = [sys.executable, "-c", LAUNCH.format(WITHOUT_SECONDS), *launch]
         self.driver = self.start()
 
@@ -195,14 +198,14 @@ def pause(training: Training) -> None:
 def fill_disk(training: Training) -> None:
     """Fills the chief's disk, and frees it once a worker has told of it."""
     root = Path(f"/proc/{training.node_of(0)}/root")  # As that node sees it.
-    filler = root / training.work.relative_to("/") / "filler"
+    filler, told = root / training.work.relative_to("/") / "filler", len(training.lines)
     with open(filler, "wb", buffering=0) as file:
         for size in (2**20, 1):  # What is left of a page too.
             with contextlib.suppress(OSError):
                 while True:
                     file.write(b"\0" * size)
     while training.driver.poll() is None and not any(
-        "No space" in one for _, one in training.lines
+        "No space" in one for _, one in training.lines[told:]
     ):
         time.sleep(0.1)
     filler.unlink()
@@ -229,8 +232,9 @@ class Case(NamedTuple):
 
     Attributes:
         fault: does the harm.
-        num_nodes: as for `Training`.
+        num_nodes: as for `Training`, for one fault.
         workers: as for `Training`.
+        spares: nodes more for each fault; None if there cannot be another one.
         ends_well: whether the training reaches its end.
         tolerance: how far its end may be from that without a fault.
     """
@@ -238,6 +242,7 @@ class Case(NamedTuple):
     fault: Callable[[Training], None]
     num_nodes: int = 2
     workers: str = "2"
+    spares: int | None = 0
     ends_well: bool = True
     tolerance: float = 0.0
 
@@ -246,9 +251,11 @@ CASES = {
     "none": Case(lambda training: None),
     "worker": Case(kill(1)),
     "chief": Case(kill(0)),
-    "spare": Case(lambda training: training.remove_node(0), num_nodes=3),
-    "elastic": Case(lambda training: training.remove_node(0), workers="1,2", tolerance=1e-4),
-    "without": Case(lambda training: training.remove_node(0), ends_well=False),
+    "spare": Case(lambda training: training.remove_node(0), num_nodes=3, spares=1),
+    "elastic": Case(
+        lambda training: training.remove_node(0), workers="1,2", spares=None, tolerance=1e-4
+    ),
+    "without": Case(lambda training: training.remove_node(0), spares=None, ends_well=False),
     "paused": Case(pause),
     "exception": Case(kill(1, signal.SIGUSR1)),
     "disk": Case(fill_disk),
@@ -257,53 +264,70 @@ CASES = {
 }
 
 
-def train(run_dir: Path, towers: int) -> list[str]:
-    """Returns the arguments of a training with so many towers in each process."""
-    options = ["--run-dir", str(run_dir), "--steps", str(STEPS), "--towers", str(towers)]
+def steps_for(times: int) -> int:
+    """Returns the steps of a training with so many faults."""
+    return FAULT_STEP + BETWEEN * times
+
+
+def train(run_dir: Path, towers: int, times: int) -> list[str]:
+    """Returns the arguments of a training with so many towers in each process, and faults."""
+    options = ["--run-dir", str(run_dir), "--steps", str(steps_for(times))]
+    options += ["--towers", str(towers)]
     options += ["--deterministic", "--report-every", "1"]
     return ["train", "shapes", *options, "--checkpoint-every", "5", "--evaluate-every", "1000"]
 
 
-def arrays_of(folder: Path) -> list[np.ndarray]:
-    """Returns the arrays of the newest checkpoint below a folder, which is that of the end."""
+def arrays_of(folder: Path, step: int) -> list[np.ndarray]:
+    """Returns the arrays of the newest checkpoint below a folder, which is that of a step."""
     newest = max(folder.rglob("step-*.ckpt.npz"), key=lambda path: path.name)
     checkpoint = towers.checkpoints.CheckpointFolder(newest.parent).latest()
-    if checkpoint is None or checkpoint.step != STEPS:
+    if checkpoint is None or checkpoint.step != step:
         raise RuntimeError(f"the run ended at {checkpoint and checkpoint.step}")
     return [saved.array for group in checkpoint.groups.values() for saved in group]
 
 
-def try_alone(folder: Path) -> list[np.ndarray]:
-    """Returns the arrays at the end of one process with two towers."""
-    command = [sys.executable, "-m", "towers.scripts.main", *train(folder / "run", 2)]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    return arrays_of(folder)
+@functools.cache
+def try_alone(times: int) -> list[np.ndarray]:
+    """Returns the arrays at the end of one process with two towers, after the steps of a case."""
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = train(Path(folder) / "run", 2, times)
+        command = [sys.executable, "-m", "towers.scripts.main", *arguments]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        return arrays_of(Path(folder), steps_for(times))
 
 
-def try_case(name: str, folder: Path) -> dict[str, Any]:
-    """Returns what a fault cost; raises RuntimeError if the training does not end as it should."""
-    fault, num_nodes, workers, ends_well, _ = CASES[name]
-    training = Training(folder, num_nodes, workers)
+def try_case(case: Case, folder: Path, times: int) -> tuple[list[dict[str, Any]], float]:
+    """Returns what each fault of one training cost, and how far its end is off.
+
+    Raises:
+        RuntimeError: the training does not end as it should.
+    """
+    num_nodes = case.num_nodes + (times - 1) * (case.spares or 0)
+    training = Training(folder, num_nodes, case.workers, times)
     try:
-        training.wait_for_step(FAULT_STEP)
-        began = time.monotonic()
-        fault(training)
+        began = []
+        for number in range(times):
+            training.wait_for_step(FAULT_STEP + BETWEEN * number)
+            began.append(time.monotonic())
+            case.fault(training)
         code = training.driver.wait(PATIENCE)
-        if (code == 0) != ends_well:
+        if (code == 0) != case.ends_well:
             raise RuntimeError("\n".join(line for _, line in training.lines[-60:]))
-        found = describe(training, began)
-        if ends_well:
-            found["arrays"] = arrays_of(training.kept)
-        return found
+        spans = zip(began, [*began[1:], time.monotonic()], strict=True)
+        found = [describe(training, *span) for span in spans]
+        if not case.ends_well:
+            return found, 0.0
+        actual, expected = arrays_of(training.kept, steps_for(times)), try_alone(times)
+        return found, max(map(difference, actual, expected))
     finally:
         training.close()
 
 
-def describe(training: Training, began: float) -> dict[str, Any]:
-    """Returns what a fault cost that began at a time."""
-    lines = [(at, line) for at, line in training.lines if at >= began]
+def describe(training: Training, began: float, ended: float) -> dict[str, Any]:
+    """Returns what a fault cost that began at a time, up to another or the end at a time."""
+    lines = [(at, line) for at, line in training.lines if began <= at < ended]
     before = max(step for at, step in training.steps() if at < began)
-    steps = [(began, before), *(one for one in training.steps() if one[0] >= began)]
+    steps = [(began, before), *(one for one in training.steps() if began <= one[0] < ended)]
     # The longest wait for a step: some more may come before a stop.
     pairs = list(itertools.pairwise(steps))
     waits = [now[0] - last[0] for last, now in pairs]
@@ -313,9 +337,9 @@ def describe(training: Training, began: float) -> dict[str, Any]:
         "noticed": next((round(at - began, 1) for at, line in lines if NOTICED.search(line)), None),
         "next step": round(again[0] - began, 1) if number else None,
         "updates again": max(0, reached + 1 - again[1]) if number else None,
-        "ended": round(time.monotonic() - began, 1),
+        "ended": round(ended - began, 1),
         "code": training.driver.returncode,
-        "last line": next(line for _, line in reversed(training.lines) if "Cleaner" not in line),
+        "last line": next(line for _, line in reversed(lines) if "Cleaner" not in line),
     }
 
 
@@ -330,23 +354,19 @@ def main() -> int:
     import_tensorflow_quietly()
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in arguments.cases}
     code = 0
-    with tempfile.TemporaryDirectory() as alone:
-        expected = try_alone(Path(alone))
-    for _ in range(arguments.times):
-        for name in arguments.cases:
+    for name in arguments.cases:
+        case, times = CASES[name], arguments.times
+        for count in [1] * times if case.spares is None else [times]:
             try:
                 with tempfile.TemporaryDirectory(prefix="r") as folder:
-                    one = try_case(name, Path(folder))
+                    every, off = try_case(case, Path(folder), count)
             except (RuntimeError, OSError, subprocess.TimeoutExpired) as error:
                 print(f"{name}: failed: {error}", flush=True)
                 code = 1
                 continue
-            arrays = one.pop("arrays", None)
-            if arrays:
-                one["off"] = max(map(difference, arrays, expected))
-                code |= one["off"] > CASES[name].tolerance
-            found[name].append(one)
-            print(f"{name}: {one}\n{row_of(name, found[name])}", flush=True)
+            code |= off > case.tolerance
+            found[name] += [one | {"off": off} for one in every]
+            print(*found[name], row_of(name, found[name]), sep="\n", flush=True)
     print("| Fault | Times | s to notice | s to the next step | Updates again | Off |")
     print("|---|---|---|---|---|---|", *map(row_of, found, found.values()), sep="\n")
     return code

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import towers
+from towers.processes.peers import host_and_port
 from towers.scripts.launching.options import LaunchOptions
 
 DEFAULT_PROCESSES = 2
@@ -17,15 +18,14 @@ DEVICES = Path("/dev")
 
 def check_together(options: LaunchOptions) -> None:
     """Raises ValueError for options of which only one with or without --ray has a use."""
-    without = ("processes", "gpus", "cluster", "index")
-    names = ("workers", "gpus_per_worker", "max_restarts", "storage")
-    names = names if options.ray is None else without
+    names, use = ("processes", "gpus", "cluster", "index"), "not with --ray, which has --workers"
+    if options.ray is None:
+        names = ("workers", "gpus_per_worker", "max_restarts", "storage")
+        use = "only with --ray ADDRESS. Give it, or --processes instead"
     given = [name for name in names if getattr(options, name) != getattr(LaunchOptions, name)]
     if given:
         flags = ", ".join("--" + name.replace("_", "-") for name in given)
-        if options.ray is None:
-            raise ValueError(f"{flags}: only with --ray ADDRESS. Give it, or --processes instead.")
-        raise ValueError(f"{flags}: not with --ray, whose workers --workers counts.")
+        raise ValueError(f"{flags}: {use}.")
     workers = options.workers or ()
     if len(workers) > 2 or sorted(workers) != list(workers):
         raise ValueError(
@@ -61,23 +61,14 @@ def choose_cluster(
             raise ValueError("--index says which process of --cluster this is; give both.")
         count = options.processes or len(gpus or ()) or DEFAULT_PROCESSES
         return [f"127.0.0.1:{port}" for port in free_ports(count)], range(count)
-    given = f"Received --cluster {','.join(addresses)} --index {index}."
-    if not all(map(is_address, addresses)) or len(set(addresses)) < max(1, len(addresses)):
+    count = len(set(map(host_and_port, addresses)))
+    if index is None or not 0 <= index < count == len(addresses) or options.processes is not None:
         raise ValueError(
-            f"--cluster takes host:port,host:port, all different, ports from 1 to 65535. {given}"
-        )
-    if index is None or not 0 <= index < len(addresses) or options.processes is not None:
-        raise ValueError(
-            "--cluster has one process for each address: leave out --processes, and say by --index "
-            f"which of them this machine is, from 0 to {len(addresses) - 1}. {given}"
+            "--cluster has one process for each address, all different: leave out --processes, and "
+            f"say by --index which of them this machine is, from 0 to {len(addresses) - 1}. "
+            f"Received --cluster {','.join(addresses)} --index {index}."
         )
     return addresses, [index]
-
-
-def is_address(text: str) -> bool:
-    """Returns whether a text is host:port."""
-    host, _, port = text.rpartition(":")
-    return bool(host and port.isascii() and port.isdigit()) and 0 < int(port[:6]) < 2**16
 
 
 def free_ports(count: int) -> list[int]:
@@ -112,7 +103,7 @@ def gpus_here(
 def gpu_shares(gpus: Sequence[int] | None, num_processes: int) -> list[list[str]]:
     """Returns the arguments that give each process its GPUs, in order, the same number to each."""
     if gpus is None:
-        return [[] for _ in range(num_processes)]
+        return [[]] * num_processes
     if min(gpus) < 0 or len(set(gpus)) != len(gpus):
         raise ValueError(
             f"--gpus takes different numbers from 0 on. Received {','.join(map(str, gpus))}."

@@ -83,7 +83,7 @@ def launch_on_ray(options: LaunchOptions, arguments: Sequence[str]) -> int:
                 return fail(refused, WRONG_INPUT)
         if failure is None:
             return 0
-        *_, last = filter(str.strip, str(failure).splitlines() or ["Ray gives no reason"])
+        *_, last = filter(str.strip, ["Ray gives no reason", *str(failure).splitlines()])
         return fail(f"{last}. The same command continues from the last checkpoint.", FAILED)
     finally:
         ray.shutdown()

@@ -32,14 +32,8 @@ SAVE_SECONDS = 60.0  # A worker that takes longer waits for a dead one, and is k
 def log_of(folder: str, index: int) -> Path:
     """Returns the path of a worker's log, and makes it if it is missing."""
     path = Path(folder) / f"worker.{index}.log"
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.open("ab").close()
-    except OSError as error:
-        raise ValueError(
-            f"--log-dir takes a folder for {path.name}. Received {folder!r}, where it cannot be "
-            f"written: {error.strerror}."
-        ) from error
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.open("ab").close()
     return path
 
 
@@ -128,29 +122,25 @@ class WorkerProcess:
         return self.process.poll()
 
     def waiting_lines(self) -> list[str]:
-        """Returns the new lines of its log about processes that it waits for.
-
-        There are none of a log that somebody removed meanwhile.
-        """
-        try:
-            with self.log.open("rb") as log:
-                log.seek(self._read)
-                content = log.read()
-        except OSError:
-            return []
-        whole = content[: content.rfind(b"\n") + 1]
-        self._read += len(whole)
-        lines = whole.decode("utf-8", "replace").splitlines()
-        return [line for line in lines if line.startswith(WAITING)]
+        """Returns the new lines of its log about processes that it waits for."""
+        content = self._log_from(self._read)
+        self._read += content.rfind(b"\n") + 1
+        whole = content[: content.rfind(b"\n") + 1].decode("utf-8", "replace")
+        return [line for line in whole.splitlines() if line.startswith(WAITING)]
 
     def describe_end(self) -> str:
         """Returns how the process ended, with the path and the last lines of its log."""
         code = self.process.returncode
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with {code}"
-        try:
-            content = self.log.read_bytes()[self._begin :]
-        except OSError as error:
-            content = f"not readable: {error.strerror}".encode()
-        lines = content.decode("utf-8", "replace").splitlines()
+        lines = self._log_from(self._begin).decode("utf-8", "replace").splitlines()
         tail = "".join(f"\n    {line}" for line in lines[-LAST_LINES:])
         return f"worker {self.index} {how}; the end of {self.log}:{tail}"
+
+    def _log_from(self, position: int) -> bytes:
+        """Returns the log from a position on; nothing of one that somebody removed meanwhile."""
+        try:
+            with self.log.open("rb") as log:
+                log.seek(position)
+                return log.read()
+        except OSError:
+            return b""

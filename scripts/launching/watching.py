@@ -45,34 +45,26 @@ def watch(workers: Sequence[WorkerProcess], forwarded: Sequence[int] = ()) -> in
             if code not in (None, 0, *asked)
         ]
         if failed:
-            return give_up(first_to_fail(failed), workers)
+            return give_up(failed, workers)
         if None not in codes:
             show(f"{count_of(len(workers), 'worker')} {'stopped' if any(codes) else 'done'}")
-            return stopped_code(codes, forwarded)
+            by_signal = any(codes) and forwarded
+            return 128 + forwarded[0] if by_signal else max(code or 0 for code in codes)
         if any(codes) and not forwarded:
             deadline = min(deadline, time.monotonic() + PATIENCE_SECONDS)
         time.sleep(POLL_SECONDS)
 
 
-def stopped_code(codes: Sequence[int | None], forwarded: Sequence[int]) -> int:
-    """Returns 0, or 128 + the number of the first signal if a worker ended by one."""
-    return 128 + forwarded[0] if any(codes) and forwarded else max(code or 0 for code in codes)
+def give_up(failed: Sequence[WorkerProcess], workers: Sequence[WorkerProcess]) -> int:
+    """Prints how a worker failed, ends all others, and returns its exit code.
 
-
-def first_to_fail(failed: Sequence[WorkerProcess]) -> WorkerProcess:
-    """Returns the worker that probably failed first.
-
-    No other worker's failure kills a worker by a signal, or makes its input wrong.
+    It is probably the first that failed: no other worker's failure kills one by a signal, or makes
+    its input wrong.
     """
     codes = [worker.process.returncode for worker in failed]
-    return failed[codes.index(max(codes, key=lambda code: (code < 0, abs(code))))]
-
-
-def give_up(failed: WorkerProcess, workers: Sequence[WorkerProcess]) -> int:
-    """Prints how a worker failed, ends the others, and returns its exit code."""
-    show(f"towers: error: {failed.describe_end()}", file=sys.stderr, flush=True, colour="red")
+    code, first = max(zip(codes, failed, strict=True), key=lambda one: (one[0] < 0, abs(one[0])))
+    show(f"towers: error: {first.describe_end()}", file=sys.stderr, flush=True, colour="red")
     end(workers)
-    code = failed.process.returncode
     remedy = "" if code == WRONG_INPUT else "; the same command continues from the last checkpoint"
     show(f"all workers ended{remedy}")
     return code if code > 0 else 1

@@ -218,8 +218,11 @@ def failure(missing: str, own: str, seconds: float) -> str:
 def host_and_port(address: str) -> Peer:
     """Returns the two parts of host:port; raises ValueError if it is none."""
     host, _, port = address.rpartition(":")
-    if not host or not port.isdigit() or not 0 < int(port) < 2**16:
-        raise ValueError(f"An address of TF_CONFIG must be host:port. Received {address!r}.")
+    if not host or not port.isdecimal() or not 0 < int(port[:6]) < 2**16:
+        raise ValueError(
+            "The address of a process must be host:port, with a port from 1 to 65535. Received "
+            f"{address!r}."
+        )
     return host.strip("[]"), int(port)
 
 

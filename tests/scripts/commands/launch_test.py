@@ -158,7 +158,8 @@ def test_a_worker_that_stands_still_for_half_a_minute_goes_on(tmp_path):
 def test_every_process_has_its_log(pair):
     for index in range(2):
         lines = (pair / f"worker.{index}.log").read_text().splitlines()
-        first, *_ = (line for line in lines if not line.startswith("warning: port"))
+        before = ("warning: port", "waiting for")  # The second on a busy machine.
+        first, *_ = (line for line in lines if not line.startswith(before))
         assert first.endswith(f"process {index} of 2")
         reports = [line for line in lines if line.startswith("train | step ")]
         assert len(reports) == len(REPORTED)
@@ -562,9 +563,9 @@ WRONG = {
     "no command": ([], "towers launch starts `train`"),
     "nothing behind the dashes": (["--"], "Received nothing"),
     "another command": (["--", "evaluate", "runs/shapes"], "Received evaluate runs/shapes"),
-    "no port": (["--cluster", "a,b:2", "--index", "0", *TRAIN], "host:port", "a,b:2"),
-    "no host": (["--cluster", "a:1,:2", "--index", "0", *TRAIN], "host:port", "a:1,:2"),
-    "port in words": (["--cluster", "a:b,c:2", "--index", "0", *TRAIN], "a:b,c:2"),
+    "no port": (["--cluster", "a,b:2", "--index", "0", *TRAIN], "host:port", "'a'"),
+    "no host": (["--cluster", "a:1,:2", "--index", "0", *TRAIN], "host:port", "':2'"),
+    "port in words": (["--cluster", "a:b,c:2", "--index", "0", *TRAIN], "'a:b'"),
     "too large a port": (["--cluster", "a:65536,c:2", "--index", "0", *TRAIN], "1 to 65535"),
     "index past the end": (["--cluster", "a:1,b:2", "--index", "2", *TRAIN], "from 0 to 1"),
     "negative index": (["--cluster", "a:1,b:2", "--index=-1", *TRAIN], "from 0 to 1"),
@@ -580,8 +581,7 @@ WRONG = {
     "GPU twice": (["--gpus", "0,0", *TRAIN], "different numbers", "Received 0,0"),
     "logs in a file": (
         ["--log-dir", os.devnull, *TRAIN],
-        "--log-dir takes a folder",
-        "File exists",
+        f"{os.devnull}: File exists",
     ),
     "GPUs that do not go around": (
         ["--processes", "2", "--gpus", "0,1,2", *TRAIN],
