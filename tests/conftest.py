@@ -60,6 +60,7 @@ FORKING = (
     "towers/compiled/together_test.py",
     "towers/devices/selection_test.py",
     "towers/ground/durable_test.py",
+    "towers/loop/stopping_test.py",
     "towers/processes/processes_test.py",
     "towers/saving/checkpoint_files_test.py",
     "towers/saving/checkpoint_folder_test.py",
