@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests import helpers
-from tests.data.image_files.pictures import write_pictures
+from tests.data.image_files.pictures import PLAIN_KINDS, write_pictures
 from towers.scripts.recipes.images import RECIPE
 
 SMALL = {
@@ -22,14 +22,14 @@ LABELS = {
     "soft labels": {"mixup": 0.3, "label_smoothing": 0.1, "augmentation": "randaugment"},
     "several labels": {"multi_label": True},
 }
-SIZES = [9, 9, 3]  # The last batch of an epoch is smaller.
+SIZES = [9, 9, 6]  # The last batch of an epoch is smaller.
 
 
 @pytest.fixture
 def pictures(tmp_path, monkeypatch):
-    """Returns a folder of 21 pictures, none of which takes a decoder that is traced for long."""
+    """Returns a folder of 24 pictures."""
     monkeypatch.chdir(tmp_path)  # Where the findings of the check are kept.
-    write_pictures(tmp_path / "pictures", count=7, broken=False)
+    write_pictures(tmp_path / "pictures", broken=False, kinds=PLAIN_KINDS)
     return tmp_path / "pictures"
 
 
