@@ -183,17 +183,18 @@ def is_in(path: pathlib.Path, names: tuple[str, ...]) -> bool:
 
 
 @pytest.fixture(autouse=True)
-def fresh_keras(monkeypatch):
+def fresh_keras(request, monkeypatch):
     """Each test starts with the float32 policy, a fixed seed and fresh layer names.
 
-    The kernels of TensorFlow stay for the tests of a file: a function that several tests call would
-    be optimized and placed again for each.
+    The kernels of TensorFlow stay for the default tests of a file: a function that several of them
+    call would be optimized and placed again for each. Slow ones, some of large models, begin anew.
     """
     import keras
     from tensorflow.python import pywrap_tfe
 
     with monkeypatch.context() as keeping:
-        keeping.setattr(pywrap_tfe, "TFE_ContextClearCaches", lambda context: None)
+        if not request.node.get_closest_marker("slow"):
+            keeping.setattr(pywrap_tfe, "TFE_ContextClearCaches", lambda context: None)
         keras.utils.clear_session(free_memory=False)
         keras.utils.set_random_seed(7)
     keras.config.set_dtype_policy("float32")
