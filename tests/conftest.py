@@ -60,6 +60,7 @@ FORKING = (
     "towers/compiled/together_test.py",
     "towers/devices/selection_test.py",
     "towers/ground/durable_test.py",
+    "towers/loop/stopping_test.py",
     "towers/processes/processes_test.py",
     "towers/saving/checkpoint_files_test.py",
     "towers/saving/checkpoint_folder_test.py",
@@ -182,15 +183,31 @@ def is_in(path: pathlib.Path, names: tuple[str, ...]) -> bool:
 
 
 @pytest.fixture(autouse=True)
-def fresh_keras():
-    """Each test starts with the float32 policy, a fixed seed and fresh layer names."""
-    import keras
+def fresh_keras(request, monkeypatch):
+    """Each test starts with the float32 policy, a fixed seed and fresh layer names.
 
-    keras.utils.clear_session(free_memory=False)
+    The kernels of TensorFlow stay for the default tests of a file: a function that several of them
+    call would be optimized and placed again for each. Slow ones, some of large models, begin anew.
+    """
+    import keras
+    from tensorflow.python import pywrap_tfe
+
+    with monkeypatch.context() as keeping:
+        if not request.node.get_closest_marker("slow"):
+            keeping.setattr(pywrap_tfe, "TFE_ContextClearCaches", lambda context: None)
+        keras.utils.clear_session(free_memory=False)
+        keras.utils.set_random_seed(7)
     keras.config.set_dtype_policy("float32")
-    keras.utils.set_random_seed(7)
     yield
     keras.config.set_dtype_policy("float32")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def fresh_kernels():
+    """Each file starts with no kernel of another one's functions."""
+    from tensorflow.python.eager import context
+
+    context.context().clear_kernel_cache()
 
 
 @pytest.fixture(autouse=True)

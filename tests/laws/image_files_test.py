@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests import helpers
-from tests.data.image_files.pictures import write_pictures
+from tests.data.image_files.pictures import PLAIN_KINDS, write_pictures
 from towers.scripts.recipes.images import RECIPE
 
 SMALL = {
@@ -29,18 +29,23 @@ SIZES = [9, 9, 6]  # The last batch of an epoch is smaller.
 def pictures(tmp_path, monkeypatch):
     """Returns a folder of 24 pictures."""
     monkeypatch.chdir(tmp_path)  # Where the findings of the check are kept.
-    write_pictures(tmp_path / "pictures", broken=False)
+    write_pictures(tmp_path / "pictures", broken=False, kinds=PLAIN_KINDS)
     return tmp_path / "pictures"
 
 
-def fresh(folder, **changes):
-    """Returns (tower function, model, batches of an epoch), the same each time."""
+def read(folder, **changes):
+    """Returns the recipe's fields, its data and the batches of an epoch."""
     fields = dataclasses.replace(RECIPE.fields, **{**SMALL, **changes})
     data = RECIPE.make_data(fields, folder, seed=1)
-    keras.utils.set_random_seed(3)
-    model = RECIPE.make_model(fields, data)
     batches = [tuple(part.numpy() for part in batch) for batch in data.train(0)]
     assert [len(images) for images, _ in batches] == SIZES
+    return fields, data, batches
+
+
+def fresh(fields, data, batches):
+    """Returns (tower function, model, batches), the same each time."""
+    keras.utils.set_random_seed(3)
+    model = RECIPE.make_model(fields, data)
     return RECIPE.make_tower_fn(fields, model, True), model, batches
 
 
@@ -57,9 +62,9 @@ def cases():
 @pytest.mark.parametrize("labels, network, num_towers", list(cases()))
 def test_any_number_of_towers_matches_the_plain_loop(pictures, labels, network, num_towers):
     keras.config.set_dtype_policy("float64")
-    changes = {**LABELS[labels], "network": network}
-    expected, _ = helpers.train_plainly(*train(fresh(pictures, **changes)))
-    actual, _ = helpers.train_on_towers(*train(fresh(pictures, **changes)), num_towers)
+    epoch = read(pictures, **LABELS[labels], network=network)
+    expected, _ = helpers.train_plainly(*train(fresh(*epoch)))
+    actual, _ = helpers.train_on_towers(*train(fresh(*epoch)), num_towers)
     helpers.assert_same_weights(actual, expected, float64=True)
 
 
@@ -69,7 +74,7 @@ def train(made):
 
 
 def test_one_trace_takes_every_batch(pictures):
-    tower_fn, model, batches = fresh(pictures)
+    tower_fn, model, batches = fresh(*read(pictures))
     calls = []
 
     def counting(batch):
@@ -88,7 +93,7 @@ def test_dropout_is_a_function_of_the_step_and_the_part(pictures):
     """Two runs of a network of `keras.applications` draw the same masks."""
 
     def trained(**changes):
-        made = train(fresh(pictures, network="MobileNet", size=32, **changes))
+        made = train(fresh(*read(pictures, network="MobileNet", size=32, **changes)))
         return helpers.train_on_towers(*made, 2)[0]
 
     first, second, without = trained(dropout_rate=0.5), trained(dropout_rate=0.5), trained()

@@ -12,9 +12,9 @@ from tests.paths import ROOT
 
 # The most telling ones; all others are slow, as are one and three towers.
 DEFAULT = (
-    "several_inputs_and_outputs", "vae", "wgan_gp", "sim_clr", "distillation_by_compute_loss",
-    "forward_forward", "u_net_with_dice", "added_losses", "f1_of_a_user",
-    "minibatch_standard_deviation", "prototypes_handed_to_a_layer", "traced_loop",
+    "several_inputs_and_outputs", "vae", "wgan_gp", "distillation_by_compute_loss",
+    "forward_forward", "minibatch_standard_deviation", "prototypes_handed_to_a_layer",
+    "traced_loop",
 )  # fmt: skip
 
 

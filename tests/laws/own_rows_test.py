@@ -14,6 +14,7 @@ from towers.data.batches.pairs import pair_batches
 from towers.data.batches.texts import piece_batches, sentence_batches, stream_batches
 from towers.data.image_files.augmentation import Augmentation
 from towers.data.image_files.batches import image_file_batches
+from towers.data.image_files.decoding import PLAIN
 from towers.data.image_files.image_files import Part
 from towers.data.images import augmentation
 from towers.data.images.batches import image_batches
@@ -39,8 +40,8 @@ def files(folder, **options):
     whole_files = -np.ones(len(paths), np.int64)
     names = list(map(str, paths))
     labels = [(number % 3,) for number in range(len(paths))]
-    part = Part(names, names, whole_files, whole_files, labels)
-    return image_file_batches(part, 3, 5, Augmentation(4, "flip"), **options)
+    part = Part(names, names, whole_files, whole_files, labels, PLAIN)
+    return image_file_batches(part, 3, 5, Augmentation(4, "flip", known=PLAIN), **options)
 
 
 SOURCES = {

@@ -81,9 +81,8 @@ def test_the_same_parts_give_the_same_bits(make_case, parameters, ways):
             assert float(one.gradient_norm) == float(other.gradient_norm)
 
 
-@pytest.mark.parametrize(
-    "make_case", [images_case, pytest.param(tokens_case, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("make_case", [images_case, tokens_case])
 def test_other_parts_give_other_bits(make_case):
     """The test of the test: rounding, and the dropout masks, depend on the parts."""
     expected, _ = one_tower(make_case)

@@ -174,9 +174,9 @@ def counted(tower_fn):
     ("case", "optimizer", "policy", "clip_norm"),
     [  # By default those that other tests have trained already.
         ("lookup", "sgd", "float32", None),
-        ("fed", "sgd", "float32", 0.1),
-        ("bahdanau", "adam", "float64", None),
         ("transformer", "adam", "float64", None),
+        pytest.param("fed", "sgd", "float32", 0.1, marks=pytest.mark.slow),
+        pytest.param("bahdanau", "adam", "float64", None, marks=pytest.mark.slow),
         pytest.param("untied", "sgd", "float32", 0.1, marks=pytest.mark.slow),
         pytest.param("tied", "sgd", "float32", None, marks=pytest.mark.slow),
         pytest.param("scaled", "adam", "float32", None, marks=pytest.mark.slow),

@@ -18,16 +18,24 @@ KINDS = (
     ("grey{}.JPG", "L", "JPEG"),
     ("clear{}.png", "RGBA", "PNG"),
 )
+# Those of which TensorFlow's decoders make what viewers show: no others are traced for them.
+PLAIN_KINDS = tuple(
+    (pattern, mode, kind)
+    for pattern, mode, kind in KINDS
+    if mode != "RGBA" and kind not in ("BMP", "GIF")
+)
 NUM_BROKEN = 3  # In each class.
 
 
-def write_pictures(folder: Path, count: int = 8, classes=tuple(CLASSES), broken: bool = True):
+def write_pictures(
+    folder: Path, count: int = 8, classes=tuple(CLASSES), broken: bool = True, kinds=KINDS
+):
     """Writes so many pictures of noise around a colour for each class, 20 to 60 pixels a side."""
     random = np.random.default_rng(0)
     for name in classes:
         (folder / name).mkdir(parents=True)
         for number in range(count):
-            pattern, mode, kind = KINDS[number % len(KINDS)]
+            pattern, mode, kind = kinds[number % len(kinds)]
             height, width = random.integers(20, 60, 2)
             pixels = random.normal(CLASSES[name], 30, (height, width, 3)).clip(0, 255)
             content = encode(Image.fromarray(pixels.astype(np.uint8)).convert(mode), kind)

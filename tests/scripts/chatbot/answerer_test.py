@@ -94,7 +94,7 @@ def test_a_graph_that_is_no_longer_needed_is_forgotten(model):
         return sum(isinstance(one, FuncGraph) for one in gc.get_objects())
 
     numbers = []
-    for number in range(4):
+    for number in range(3):
         decoding = Decoding(max_length=2, temperature=1.0 + number)
         answerer = Answerer(model, TEXT, decoding, 20)
         answerer.answer(QUESTIONS[:1])

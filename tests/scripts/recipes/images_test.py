@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.data.image_files.pictures import CLASSES, write_pictures
+from tests.data.image_files.pictures import CLASSES, PLAIN_KINDS, write_pictures
 from tests.paths import ROOT
 from tests.programs import TOWERS, run
 from tests.scripts.runs import arrays_of, killed_twice, weights_of
@@ -43,6 +43,13 @@ def pictures(tmp_path, monkeypatch):
     """Makes a folder of pictures in the working folder."""
     monkeypatch.chdir(tmp_path)
     write_pictures(tmp_path / "my pictures")
+
+
+@pytest.fixture
+def plain_pictures(tmp_path, monkeypatch):
+    """As above, of the kinds that are traced fast."""
+    monkeypatch.chdir(tmp_path)
+    write_pictures(tmp_path / "my pictures", kinds=PLAIN_KINDS)
 
 
 def arguments_of(run_dir, *options, fields=SMALL, data="my pictures"):
@@ -116,9 +123,9 @@ def test_any_number_of_towers_ends_with_the_same_weights(numbers, multi_label, t
             assert np.abs(left - right).max() <= 1e-12 * largest
 
 
-@pytest.mark.usefixtures("pictures")
+@pytest.mark.usefixtures("plain_pictures")
 def test_wrong_input_is_named_with_the_remedy(tmp_path, capsys):
-    write_pictures(tmp_path / "others", classes=["blue", "绿色"])
+    write_pictures(tmp_path / "others", classes=["blue", "绿色"], kinds=PLAIN_KINDS)
     shutil.copytree(tmp_path / "others", tmp_path / "fewer")
     (tmp_path / "others" / "绿色").rename(tmp_path / "others" / "yellow")
     train("run", "--steps", 1)

@@ -1,16 +1,22 @@
 """A training stops for a signal, without improvement, or when its minutes are over."""
 
 import contextlib
+import multiprocessing
+import os
 import signal
 import sys
 import textwrap
 import threading
 import time
 
+import keras
 import pytest
+import tensorflow as tf
 
+import towers
+from tests import helpers
 from tests.paths import ROOT
-from tests.programs import PATIENCE, finish, started
+from tests.programs import PATIENCE, finish, forked, started
 from tests.towers.loop.reports import report_of
 from towers import StopTraining
 from towers.batches.feed import request_stop
@@ -102,14 +108,8 @@ def test_the_first_signal_ends_the_training_after_the_step(number):
     assert steps[-1] == f"step {len(steps)}"
 
 
-# As above, but the data set blocks once it has yielded four batches.
-BLOCKED = """
-    import threading
-    import keras
-    import tensorflow as tf
-    import towers
-    from tests import helpers
-
+def train_until_data_blocks(lines):
+    """As above, but the data set blocks once it has yielded four batches."""
     batches = helpers.dense_batches([4, 4, 4, 4])
 
     def generate():
@@ -123,16 +123,15 @@ BLOCKED = """
     step = towers.build_train_step(
         helpers.classify(model), model, keras.optimizers.SGD(0.1),
         towers.Placement(["/CPU:0"]), dataset,
-    )
+    )  # fmt: skip
 
     def announce(report):
-        print("step", report.step, flush=True)
+        lines.send(f"step {report.step}")
 
     with towers.actions.stop_on_signals() as check_signals:
         trainer = helpers.make_trainer(step, dataset, [announce, check_signals])
         reason = trainer.train(steps=10**9)
-    print("stopped by", reason, "at", trainer.position, flush=True)
-"""
+    lines.send(f"stopped by {reason} at {trainer.position}")
 
 
 def test_a_signal_ends_a_training_whose_data_set_blocks():
@@ -140,16 +139,26 @@ def test_a_signal_ends_a_training_whose_data_set_blocks():
 
     On a busy machine the signal may come before the fourth step.
     """
-    command = [sys.executable, "-c", textwrap.dedent(BLOCKED)]
-    with started(command, cwd=ROOT, stderr=None) as process:
+    receiver, sender = multiprocessing.Pipe(duplex=False)
+    with forked(train_until_data_blocks, sender) as process:
+        sender.close()
         for number in (1, 2, 3):
-            assert process.stdout.readline() == f"step {number}\n"
+            assert receiver.recv() == f"step {number}"
         time.sleep(0.5)  # Until the data set blocks.
-        process.send_signal(signal.SIGINT)
-        *reported, last = finish(process).splitlines()
+        os.kill(process.pid, signal.SIGINT)
+        process.join(PATIENCE)
+        assert process.exitcode == 0
+    *reported, last = iter_lines(receiver)
     assert reported in (["step 4"], [])
     done = 3 + len(reported)
     assert last == f"stopped by SIGINT at Position(step={done}, epoch=0, epoch_step={done})"
+
+
+def iter_lines(receiver):
+    """Yields what was sent until the other end was closed."""
+    with contextlib.suppress(EOFError):
+        while True:
+            yield receiver.recv()
 
 
 @pytest.mark.slow
