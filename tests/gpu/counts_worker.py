@@ -17,7 +17,7 @@ from tests.pretended_gpu.pretended_gpu import KERNELS, WAITS, record
 from towers.batches import shards
 from towers.devices.determinism import enable_determinism
 from towers.devices.op_devices import short_device
-from towers.devices.stage_devices import stage_in
+from towers.devices.stages import stage_in
 
 FEW, MANY = 3, 7  # Steps; what MANY have more than FEW is counted, so no beginning and no end.
 

@@ -9,7 +9,8 @@ import tensorflow as tf
 
 import towers
 from tests import helpers
-from towers.saving.checkpoint_files import read_checkpoint, write_checkpoint
+from tests.towers.saving.saved_groups import write_checkpoint
+from towers.saving.checkpoint_files import read_checkpoint
 
 BATCHES = helpers.dense_batches([4, 4, 3])
 

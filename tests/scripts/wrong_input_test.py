@@ -13,8 +13,8 @@ import subprocess
 import numpy as np
 import pytest
 
+from tests.towers.saving.saved_groups import write_checkpoint
 from towers.data.samples import shapes
-from towers.saving.checkpoint_files import write_checkpoint
 from towers.saving.checkpoint_folder import CheckpointFolder
 from towers.scripts.main import main
 

@@ -57,7 +57,6 @@ def shards_of(one: tf.Tensor, specs: Any) -> tuple[Shard, ...]:
 
     Args:
         one: variant [].
-        specs: the specs of the shards.
     """
     parts = tf.nest.flatten(specs, expand_composites=True)
     values = tf.raw_ops.OptionalGetValue(

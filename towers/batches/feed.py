@@ -164,7 +164,6 @@ def next_item(items: queue.SimpleQueue[FeedItem], *, may_stop: bool) -> FeedItem
     TensorFlow.
 
     Args:
-        items: the queue.
         may_stop: whether a request to stop ends the wait.
 
     Raises:
@@ -193,11 +192,9 @@ def fill(
     """Puts the items of a data set into a queue, one each time that it is asked for one.
 
     Args:
-        dataset: the data set of shards.
         place: returns shards where the towers take them.
         asked: how many more items to put.
         closed: whether to end instead.
-        items: the queue for the items.
     """
     iterator: Iterator[tuple[Shard, ...]] | None = None
     while asked.acquire() and not closed.is_set():

@@ -161,13 +161,7 @@ class RowBatches(Protocol):
 
 
 class OwnRows(NamedTuple):
-    """The towers of one process among those of all.
-
-    Attributes:
-        first: the number of its first tower.
-        num_towers: the number of its towers.
-        total: the number of the towers of all processes.
-    """
+    """The towers of one process among those of all."""
 
     first: int
     num_towers: int

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from collections.abc import Callable
+from typing import Protocol, TypeAlias, runtime_checkable
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -144,7 +145,7 @@ def open_arrays(source: Structure) -> tuple[Fetch, Structure, int]:
 
     Arrays stay where they are: rows of a memory-mapped one are read when they are used.
     """
-    source = lists_as_tuples(source)
+    source = keras.tree.lists_to_tuples(source)  # `tf.data` would stack a list.
     arrays = [
         part if isinstance(part, np.ndarray) else np.asarray(part)
         for part in tf.nest.flatten(source)
@@ -163,38 +164,24 @@ def open_arrays(source: Structure) -> tuple[Fetch, Structure, int]:
     return fetch, tf.nest.pack_sequence_as(source, specs), lengths.pop()
 
 
-def lists_as_tuples(source: Structure) -> Structure:
-    """Returns arrays with tuples in place of lists, which `tf.data` would stack."""
-    if isinstance(source, dict):
-        return {name: lists_as_tuples(part) for name, part in source.items()}
-    if not isinstance(source, tuple | list):
-        return source
-    parts: list[Any] = [lists_as_tuples(part) for part in source]
-    return type(source)(*parts) if hasattr(source, "_fields") else tuple(parts)
-
-
 def open_examples(source: RandomAccess) -> tuple[Fetch, Structure, int]:
     """Returns how numbered examples are read, the structure of a batch, and their number."""
     if len(source) == 0:
         raise ValueError(f"The data is empty. Received {type(source).__name__} of length 0.")
     example = as_arrays(source[0])
     first = tf.nest.flatten(example)
+    # Several at once where the source can do that.
+    read = getattr(source, "__getitems__", lambda numbers: [source[one] for one in numbers])
 
     def fetch(rows: np.ndarray) -> list[np.ndarray]:
         numbers = [int(row) for row in rows]
-        examples = [tf.nest.flatten(as_arrays(one)) for one in read_examples(source, numbers)]
+        examples = [tf.nest.flatten(as_arrays(one)) for one in read(numbers)]
         for number, one in zip(numbers, examples, strict=True):
             check_like_first(number, one, first)
         return [np.stack(column) for column in zip(*examples, strict=True)]
 
     specs = tf.nest.map_structure(lambda part: batch_spec(part.shape, part.dtype), example)
     return fetch, specs, len(source)
-
-
-def read_examples(source: RandomAccess, numbers: list[int]) -> Sequence[Structure]:
-    """Returns examples, several at once where the source can do that."""
-    several = getattr(source, "__getitems__", None)
-    return several(numbers) if several is not None else [source[number] for number in numbers]
 
 
 def as_arrays(example: Structure) -> Structure:

@@ -23,9 +23,6 @@ def share_cores(num_towers: int) -> None:
 
     By default TensorFlow splits each operation between all cores. Towers that do so at the same
     time wait for each other's parts. A number of threads that was chosen otherwise is kept.
-
-    Args:
-        num_towers: towers that run at the same time.
     """
     global _has_shared
     if shares_cores(num_towers) and not are_threads_chosen():

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import tensorflow as tf
 
 from towers.devices.op_devices import device_name
-from towers.devices.stage_devices import choose_device
+from towers.devices.stages import choose_device
 from towers.ground.host import HOST
 from towers.ground.private_apis import (
     get_default_graph,

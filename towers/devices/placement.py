@@ -75,7 +75,12 @@ class Placement:
         by_group = EXCHANGES[self.exchange].group is not None
         if by_group:
             self.check_one_device(f"exchange={self.exchange!r}")
-            check_copies(self.exchange, policy)
+            if policy not in ("auto", "replicated"):
+                raise ValueError(
+                    f"exchange={self.exchange!r} sums between copies of the variables on the "
+                    "towers, so parameters must be 'auto' or 'replicated'. Received "
+                    f"parameters={policy!r}; leave one of them out."
+                )
             policy = "replicated"
         for stage in zip(*groups, strict=True):  # Copies travel between equal stages.
             policy = trusted_policy(policy, stage)
@@ -205,16 +210,6 @@ def groups_of(devices: object) -> tuple[tuple[str, ...], ...]:
             f"{[list(group) for group in groups]}."
         )
     return tuple(groups)
-
-
-def check_copies(exchange: str, policy: str) -> None:
-    """Raises ValueError for a policy without the copies that an exchange sums between."""
-    if policy not in ("auto", "replicated"):
-        raise ValueError(
-            f"exchange={exchange!r} sums between copies of the variables on the towers, so "
-            f"parameters must be 'auto' or 'replicated'. Received parameters={policy!r}; leave one "
-            "of them out."
-        )
 
 
 def check_devices(devices: object) -> None:

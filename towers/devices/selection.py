@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import numbers
 from collections.abc import Iterable, Sequence
 
 import tensorflow as tf
@@ -12,6 +11,7 @@ from towers.devices.cpu import keep_memory, share_cores
 from towers.devices.determinism import is_deterministic
 from towers.devices.driver import total_memory
 from towers.devices.kernels import warn_of_slow_kernels
+from towers.ground.arguments import check_at_least
 
 VIRTUAL_GPU_MEGABYTES = 2048
 BYTES_PER_MEGABYTE = 1024**2
@@ -67,7 +67,7 @@ def select_devices(
         RuntimeError: TensorFlow has already started, so devices cannot be configured any more.
     """
     check_request(num_towers, gpus, gpu_memory)
-    check_at_least_one(cpu_towers)
+    check_at_least(1, cpu_towers=cpu_towers)
     check_per_tower(gpus_per_tower, num_towers, gpus, virtual)
     check_virtual(num_towers, gpus, virtual)
     if tf32 is not None:
@@ -114,7 +114,7 @@ def check_request(
 ) -> None:
     """Raises ValueError for a request that no machine can fulfil."""
     if num_towers is not None:
-        check_at_least_one(num_towers)
+        check_at_least(1, num_towers=num_towers)
     if gpu_memory is not None and not gpu_memory > 0:
         raise ValueError(
             "gpu_memory must be above 0: gigabytes if above 1, else a fraction. "
@@ -153,14 +153,6 @@ def check_divides(count: int, per_tower: int) -> None:
         raise ValueError(
             f"{count} GPUs cannot make towers of {per_tower}: {count % per_tower} would be left. "
             f"{use} --gpus-per-tower."
-        )
-
-
-def check_at_least_one(num_towers: int) -> None:
-    """Raises ValueError for a number of towers below 1, and for what is no whole number."""
-    if not isinstance(num_towers, numbers.Integral) or num_towers < 1:
-        raise ValueError(
-            f"The number of towers must be a whole number, at least 1. Received {num_towers!r}."
         )
 
 

@@ -8,13 +8,7 @@ from collections.abc import Iterable
 
 
 def check_choice(name: str, value: str, choices: Iterable[str]) -> None:
-    """Raises ValueError unless the value is one of the choices; the message suggests the nearest.
-
-    Args:
-        name: of the argument.
-        value: what was received.
-        choices: what is allowed.
-    """
+    """Raises ValueError, with the nearest choice, unless the value is one of the choices."""
     choices = list(choices)
     if value in choices:
         return

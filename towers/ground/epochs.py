@@ -20,11 +20,6 @@ ChooseRows = Callable[[int], slice]
 Load = Callable[["Epoch"], "tf.data.Dataset"]
 
 
-def all_rows(num_rows: int) -> slice:
-    """Returns all rows of a batch."""
-    return slice(0, num_rows)
-
-
 @dataclasses.dataclass(frozen=True, eq=False)
 class Epochs:
     """`batches(epoch, first_step=0) -> tf.data.Dataset` over data whose rows are read in any order.
@@ -61,15 +56,10 @@ class Epochs:
         Raises:
             ValueError: there is no such step in an epoch.
         """
-        return self.load(self._epoch(all_rows, epoch, first_step))
+        return self.load(self._epoch(lambda num_rows: slice(0, num_rows), epoch, first_step))
 
     def take_rows(self, choose: ChooseRows, epoch: int, first_step: int = 0) -> tf.data.Dataset:
-        """Returns pairs (some rows of each batch, the number of all its rows as an int32 scalar).
-
-        Args:
-            choose: `choose(num_rows)` returns the slice of a batch's rows.
-            epoch, first_step: as for whole batches.
-        """
+        """Returns pairs (the chosen rows of each batch, the number of all its rows, int32 [])."""
         import tensorflow as tf  # Not at the top: data is prepared without TensorFlow.
 
         own = self._epoch(choose, epoch, first_step)

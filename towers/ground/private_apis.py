@@ -72,7 +72,6 @@ HANDED_ON = {
     "global_seed_generator": "keras.src.random.seed_generator",
     # The seed of `set_random_seed`.
     "get_random_seed": "keras.src.utils.rng_utils",
-    # The form in which `fit` and `evaluate` return what they return.
     # How often each automatic name was given, by which the next one is numbered.
     "get_global_attribute": "keras.src.backend.common.global_state",
 }
@@ -190,8 +189,6 @@ def slots_of(optimizer: Any, variable: Any, *kinds: str) -> list[Any]:
     """Returns a variable's slots in a built optimizer, a `tf.Variable` each.
 
     Args:
-        optimizer: an optimizer of Keras's.
-        variable: the `tf.Variable`.
         kinds: how Keras calls the lists of such slots: `momentums`, `velocities`, `accumulators`.
     """
     index = optimizer._get_variable_index(variable)
@@ -225,7 +222,6 @@ def with_passes(adapter: Any, signature: Any) -> Any:
     An epoch that is left early ends as well, with the threads or processes of its workers.
 
     Args:
-        adapter: the adapter.
         signature: the specs of a batch, which two batches are loaded for otherwise.
     """
     iterate = adapter._get_iterator

@@ -55,13 +55,7 @@ def waiting(what: str) -> Iterator[None]:
 
 
 class Progress:
-    """A bar on a terminal; elsewhere a line every half a minute.
-
-    Args:
-        what: is done.
-        num_bytes: in all.
-        write: receives the lines.
-    """
+    """A bar on a terminal; elsewhere a line every half a minute."""
 
     def __init__(self, what: str, num_bytes: int, write: Callable[[str], None]):
         self._what, self._total, self._write = what, max(1, num_bytes), write

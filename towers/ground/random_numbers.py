@@ -13,7 +13,6 @@ def permutation(
     """Returns a random order of the examples in an epoch: [num_examples] of `index_type`.
 
     Args:
-        num_examples: number of examples.
         seed, epoch: the order is a function of both.
         stream: another stream gives an independent order, such as for the batches.
     """

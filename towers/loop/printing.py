@@ -36,17 +36,6 @@ def print_report(
             for the whole line.
         write: writes the line, a string.
     """
-    write(format_report(report, rates, unit, first_tower, columns))
-
-
-def format_report(
-    report: StepReport,
-    rates: Rates,
-    unit: str = "examples",
-    first_tower: int | None = None,
-    columns: int | None = None,
-) -> str:
-    """Returns the line of a report; arguments as in `print_report`."""
     results = report.results
     begin = f"train | step {report.step} | loss {float(results.loss):.4f}"
     losses = tower_losses(report, rates, first_tower)
@@ -65,7 +54,7 @@ def format_report(
         " | ".join([begin + one, *(parts[i] for i in sorted(leaving[gone:]))])
         for one, gone in [*shapes, *((one, len(parts)) for one in each)]
     ]
-    return next((one for one in lines if columns is None or len(one) <= columns), begin[:columns])
+    write(next((one for one in lines if columns is None or len(one) <= columns), begin[:columns]))
 
 
 def format_delays(rates: Rates) -> list[str]:
@@ -80,11 +69,7 @@ def format_delays(rates: Rates) -> list[str]:
 
 
 def format_tower_losses(losses: Sequence[tuple[int, float]]) -> Iterator[str]:
-    """Yields ` (t0 3.192 t1 3.231)` and ever shorter forms, the last an empty string.
-
-    Args:
-        losses: the number and the loss of each tower.
-    """
+    """Yields ` (t0 3.192 t1 3.231)` and ever shorter forms, the last an empty string."""
     if losses:
         yield " (" + " ".join(f"t{tower} {format_loss(loss, 4)}" for tower, loss in losses) + ")"
         for digits in (4, 3, 2):

@@ -139,7 +139,8 @@ def share_stop_requests(processes: Processes, actions: Sequence[Action]) -> list
                 action(report)
             except StopTraining as request:
                 reasons.append(str(request))
-                processes.request_stop(signal_number(reasons[0]))
+                signals = signal.Signals.__members__
+                processes.request_stop(signals.get(reasons[0], NO_SIGNAL))
 
         return act
 
@@ -152,11 +153,6 @@ def share_stop_requests(processes: Processes, actions: Sequence[Action]) -> list
         raise StopTraining(reasons[0] if reasons else STOPPED_ELSEWHERE)
 
     return [stop, *map(remember, actions)]
-
-
-def signal_number(reason: str) -> int:
-    """Returns the number of the signal that a reason names, or `NO_SIGNAL`."""
-    return signal.Signals.__members__.get(reason, NO_SIGNAL)
 
 
 @dataclasses.dataclass

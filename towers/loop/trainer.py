@@ -15,7 +15,7 @@ from towers.batches.feed import StopTraining
 from towers.batches.shards import Batches
 from towers.ground.progress import count_of
 from towers.loop.actions import restore_unreported, unreported
-from towers.loop.updates import Action, Position, Step, StepReport, Updates, updates_of
+from towers.loop.updates import Action, Position, Step, StepReport, Updates, tell, updates_of
 from towers.processes.agreement import check_variables
 from towers.saving.checkpoint_folder import CheckpointFolder
 from towers.saving.checkpoints import restore
@@ -125,11 +125,12 @@ class Trainer:
 
     def _train(self, epochs: int | None, steps: int | None) -> str:
         self._restore()
+        actions = [*self._actions, self._end_epoch]
         if self.position != self._saved:  # The caller has gone to another position since.
             self._saved = None
         try:
             while not (reason := self._reached(epochs, steps)):
-                self._updates.run_epoch(steps, self._act)
+                self._updates.run_epoch(steps, lambda report: tell(actions, [report]))
         except StopTraining as stop:
             reason = str(stop)
         self._updates.finish()
@@ -171,18 +172,10 @@ class Trainer:
             return f"{count_of(self.position.epoch, 'epoch')} done"
         return ""
 
-    def _act(self, report: StepReport) -> None:
-        """Runs every action, even if one of them requests a stop."""
-        stop: StopTraining | None = None
-        for action in self._actions:
-            try:
-                action(report)
-            except StopTraining as request:
-                stop = stop or request
+    def _end_epoch(self, report: StepReport) -> None:
+        """Saves at the end of an epoch, behind all actions."""
         if self._checkpoints is not None and report.epoch_end and bool(report.results.finite):
             self._save()
-        if stop is not None:
-            raise stop
 
     def _save(self) -> None:
         """Saves a checkpoint, unless this step is saved already."""

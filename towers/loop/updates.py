@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import itertools
 import json
 import time
 from collections.abc import Callable, Sequence
@@ -238,7 +239,7 @@ class SynchronousUpdates(Updates):
             if feed.exhausted():
                 self.position = self.position.after_empty_epoch()
             for shards in feed:
-                hear_all(report, self._call(shards, feed))
+                tell([report], self._call(shards, feed))
                 if steps is not None and self.position.step >= steps:
                     break
         self.step.check_copies()
@@ -252,8 +253,7 @@ class SynchronousUpdates(Updates):
         """Returns this process's shards of the rest of the epoch."""
         position, num_towers = self.position, len(self.step.devices)
         if self._split is not None:
-            dataset = self._batches(position.epoch, position.epoch_step)
-            return self._split(dataset, num_towers)
+            return self._split(self._batches(position.epoch, position.epoch_step), num_towers)
         processes = self.step.processes
         return processes.shards(self._batches, num_towers, position.epoch, position.epoch_step)
 
@@ -288,12 +288,12 @@ class SynchronousUpdates(Updates):
         return made
 
 
-def hear_all(report: Action, reports: Sequence[StepReport]) -> None:
-    """Reports each update, even if an action requests a stop before the last one."""
+def tell(actions: Sequence[Action], reports: Sequence[StepReport]) -> None:
+    """Calls every action with each report, even if one of them requests a stop."""
     stop: StopTraining | None = None
-    for one in reports:
+    for report, action in itertools.product(reports, actions):
         try:
-            report(one)
+            action(report)
         except StopTraining as request:
             stop = stop or request
     if stop is not None:
@@ -305,11 +305,7 @@ class NonFiniteGradientError(RuntimeError):
 
 
 class FiniteCheck:
-    """Raises for an update with a non-finite gradient, unless a smaller loss scale may help.
-
-    Args:
-        first_tower: the number of this process's first tower among the towers of all processes.
-    """
+    """Raises for an update with a non-finite gradient, unless a smaller loss scale may help."""
 
     def __init__(self, first_tower: int = 0):
         self._first_tower = first_tower
@@ -319,8 +315,6 @@ class FiniteCheck:
         """Checks the previous update, which is done by now, and stores this one for the next check.
 
         Args:
-            step: the number of the update.
-            results: its results.
             tower: the tower of an asynchronous update, or None.
 
         Raises:

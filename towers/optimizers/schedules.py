@@ -98,11 +98,7 @@ def piecewise(
 
 @keras.saving.register_keras_serializable(package="towers")
 class Constant(LearningRateSchedule):
-    """The same learning rate for every step.
-
-    Args:
-        learning_rate: the learning rate.
-    """
+    """The same learning rate for every step."""
 
     def __init__(self, learning_rate: float):
         self.learning_rate = learning_rate

@@ -70,12 +70,7 @@ class Checkpoint:
 
 
 class Snapshot(NamedTuple):
-    """What a checkpoint file will hold: training that goes on does not change it.
-
-    Attributes:
-        manifest: the manifest, a JSON text.
-        groups: as in `Checkpoint`.
-    """
+    """What a checkpoint file will hold: training that goes on does not change it."""
 
     manifest: bytes
     groups: dict[str, list[SavedArray]]
@@ -84,10 +79,13 @@ class Snapshot(NamedTuple):
 def take_snapshot(
     step: int, groups: Groups, state: Mapping[str, Any], *, serial: int = 0
 ) -> Snapshot:
-    """Returns the values of this moment; arguments as in `write_checkpoint`.
+    """Returns the values of this moment; arguments as in `CheckpointFolder.save`.
 
     On a CPU nothing is copied here: TensorFlow copies a variable that somebody still reads when it
     is written next.
+
+    Args:
+        serial: its number among all that were saved in its folder, from 1; 0 for a single file.
 
     Raises:
         ValueError: a variable holds text.
@@ -101,35 +99,13 @@ def take_snapshot(
     return Snapshot(describe(training, saved), saved)
 
 
-def write_checkpoint(
-    path: str | os.PathLike[str],
-    step: int,
-    groups: Groups,
-    state: Mapping[str, Any],
-    *,
-    serial: int = 0,
-) -> None:
-    """Writes a checkpoint completely or not at all; replaces an older file at the end.
-
-    Args:
-        path: the file.
-        step: the step after which it is saved.
-        groups: by group name, the variables to save, in order.
-        state: other values to save, of JSON types.
-        serial: its number among all that were saved in its folder, from 1; 0 for a single file.
-
-    Raises:
-        OSError: the file cannot be written. An older file is unchanged then.
-        ValueError: a variable holds text.
-        TypeError: the state is not JSON.
-    """
-    write_snapshot(Path(path), take_snapshot(step, groups, state, serial=serial))
-
-
 def write_snapshot(path: Path, snapshot: Snapshot) -> None:
-    """Writes a snapshot as a checkpoint, as `write_checkpoint` does; raises OSError as it does."""
+    """Writes a checkpoint completely or not at all; an OSError leaves an older file unchanged."""
+    arrays: dict[str, Any] = {MANIFEST: np.frombuffer(snapshot.manifest, np.uint8)}
+    for name, saved in snapshot.groups.items():
+        arrays |= {f"{name}/{number}": storable(array) for number, (_, array) in enumerate(saved)}
     with named_failure(path), durable_file(path, path.with_name(path.name + PARTIAL)) as file:
-        write_archive(file, snapshot)
+        np.savez(file, **arrays)
 
 
 def path_of(variable: keras.Variable | tf.Variable) -> str:
@@ -179,21 +155,6 @@ def named_failure(path: Path) -> Iterator[None]:
             f"Cannot save the checkpoint {path}: {error.strerror or error}. "
             "What was saved before is untouched."
         ) from error
-
-
-def write_archive(file: BinaryIO, snapshot: Snapshot) -> None:
-    """Writes the manifest and the arrays as members of a zip file."""
-    with zipfile.ZipFile(file, "w") as archive:
-        write_member(archive, MANIFEST, np.frombuffer(snapshot.manifest, np.uint8))
-        for name, arrays in snapshot.groups.items():
-            for number, (_, array) in enumerate(arrays):
-                write_member(archive, f"{name}/{number}", storable(array))
-
-
-def write_member(archive: zipfile.ZipFile, name: str, array: np.ndarray) -> None:
-    """Writes one array in NumPy's .npy form."""
-    with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
-        np.lib.format.write_array(member, array, allow_pickle=False)
 
 
 def storable(array: np.ndarray) -> np.ndarray:

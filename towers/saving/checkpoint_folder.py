@@ -11,7 +11,6 @@ import warnings
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from towers.ground.arguments import check_at_least
@@ -57,12 +56,7 @@ class CheckpointFolder:
     def __enter__(self) -> CheckpointFolder:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _: object, error: BaseException | None, *__: object) -> None:
         try:
             self.wait()
         except OSError as failure:

@@ -155,7 +155,6 @@ class Numbered(NamedTuple):
 
     Attributes:
         numbers: one for each automatic name in the path, 0 for a name without a number.
-        path: the full path.
         position: the variable's index in its group.
     """
 

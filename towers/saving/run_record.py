@@ -36,22 +36,18 @@ def record_start(
         OSError: it cannot be written.
     """
     make_folder(run_dir)
-    starts = [*(before or {"starts": []})["starts"], describe_start(devices)]
-    starts[-1]["processes"] = num_processes
-    content = json.dumps({**record, "starts": starts}, indent=2) + "\n"
-    write_file(run_dir / NAME, content.encode("utf-8"))
-
-
-def describe_start(devices: Sequence[str]) -> dict[str, Any]:
-    """Returns when, on what and with which versions a process trains."""
-    return {
+    start = {
         "time": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
         "command": sys.argv,
         "devices": list(devices),
         "python": platform.python_version(),
         "versions": package_versions(),
         "machine": platform.platform(),
+        "processes": num_processes,
     }
+    starts = [*(before or {"starts": []})["starts"], start]
+    content = json.dumps({**record, "starts": starts}, indent=2) + "\n"
+    write_file(run_dir / NAME, content.encode("utf-8"))
 
 
 def package_versions() -> dict[str, str]:

@@ -201,7 +201,6 @@ def read_events(
     """Yields the events of a file with their sizes in bytes, up to the first damaged one.
 
     Args:
-        path: the file.
         note_damage: called with a description of a damage; not for a last event that is cut short,
             as a killed writer leaves it.
     """

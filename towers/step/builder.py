@@ -81,14 +81,8 @@ def build_train_step(
 class TrainStep:
     """One synchronous step as a callable, made by `build_train_step`.
 
-    Args:
-        blueprint: what it is built from.
-        exchange: adds the towers' sums.
-        also: as in `build_train_step`.
-
     Attributes:
         towers: the towers of this process.
-        exchange: as given.
         update: changes the variables.
         devices: the towers' devices.
         processes: the processes that train this model.

@@ -14,7 +14,7 @@ from towers.batches.feed import are_on_host, on_devices, on_the_host
 from towers.batches.shards import Shard
 from towers.ground.host import HOST
 from towers.step.tracing import number_on_host, trace
-from towers.travel.packing import cut_by_dtype, indices_by_dtype, join_by_dtype
+from towers.travel.packing import Nest, cut_by_dtype, indices_by_dtype, join_by_dtype
 
 Check = Callable[[tuple[Shard, ...]], None]
 
@@ -24,8 +24,6 @@ class Calls:
 
     Args:
         traced: `traced(shards, number) -> (results, also)`.
-        specs: the specs of its shards.
-        devices: the towers' devices.
         device: the device of its results.
         check: adds ops that check shards.
         naming: wraps what is called, as `Processes.naming`.
@@ -59,8 +57,6 @@ class Calls:
 
         Args:
             source: a `tf.data` iterator over shards, or batches as `in_calls` makes them.
-            first: the number of the first of these steps.
-            count: the number of the steps.
         """
         call = self._call(source, False, self._several)
         made, results, also = call(source, number_on_host(count), number_on_host(first))
@@ -94,7 +90,7 @@ class Calls:
     ) -> tuple[tf.Tensor, Any, Any]:
         """Returns how many steps ran, the results of each, stacked, and `also` of the last one."""
         results, also = self._traced.structured_outputs
-        kept = (results if self._goes_on else None, also)
+        kept = Nest((results if self._goes_on else None, also))
 
         def make(index: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
             with tf.device(HOST):
@@ -102,16 +98,15 @@ class Calls:
             results, also = self._traced(self._take(source, index), number)
             is_going = tf.constant(True) if self._goes_on is None else self._goes_on(results)
             # One array for each dtype: an op for each number would take longer than a small step.
-            return is_going, join_by_dtype(tensors_of((results if self._goes_on else None, also)))
+            return is_going, join_by_dtype(kept.flatten((results if self._goes_on else None, also)))
 
         with tf.device(HOST):
             count = tf.cast(count, tf.int32)
-        tensors = tensors_of(kept)
-        made, arrays = loop(count, make, vectors_of(tensors))
-        every = cut_by_dtype([array.stack() for array in arrays], tensors)
-        split = len(tensors_of(kept[0]))
-        last = [one[made - 1] for one in every[split:]]
-        return made, filled(kept[0], every[:split]), filled(kept[1], last)
+        made, arrays = loop(count, make, vectors_of(kept.tensors))
+        every = cut_by_dtype([array.stack() for array in arrays], kept.tensors)
+        results, also = kept.pack(every)
+        last = tf.nest.map_structure(lambda one: None if one is None else one[made - 1], also)
+        return made, results, last
 
 
 def loop(
@@ -124,7 +119,6 @@ def loop(
     Args:
         count: int32 scalar, at least 1.
         make: called with an index, it returns whether to go on, and tensors.
-        specs: the specs of these.
     """
 
     def is_unfinished(index: tf.Tensor, is_going: tf.Tensor, arrays: Any) -> tf.Tensor:
@@ -147,17 +141,6 @@ def vectors_of(tensors: Sequence[tf.Tensor]) -> list[tf.TensorSpec]:
     groups = [[tensors[index] for index in indices] for indices in indices_by_dtype(tensors)]
     sizes = [sum(one.shape.num_elements() for one in group) for group in groups]
     return [tf.TensorSpec([n], group[0].dtype) for n, group in zip(sizes, groups, strict=True)]
-
-
-def tensors_of(nest: Any) -> list[Any]:
-    """Returns what is in a nest, without None."""
-    return [part for part in tf.nest.flatten(nest) if part is not None]
-
-
-def filled(nest: Any, values: Sequence[Any]) -> Any:
-    """Returns the nest with other values, one for each that is not None."""
-    left = iter(values)
-    return tf.nest.map_structure(lambda part: None if part is None else next(left), nest)
 
 
 def each_of(results: Any, count: int) -> list[Any]:

@@ -54,10 +54,6 @@ class CarriedState:
     row stays on that tower's device and begins with zeros. No gradient flows through it into the
     previous step.
 
-    Args:
-        carried: the specs, or None.
-        devices: the towers' devices.
-
     Attributes:
         shard_specs: the specs of a shard's state; () without a carried state.
         variables: one per spec, for checkpoints.
@@ -116,12 +112,6 @@ class CarriedVariable:
     """One tensor of the state: the rows of a whole batch, each on its tower's device.
 
     A checkpoint saves and restores it like a variable, also on another number of towers.
-
-    Args:
-        name: its name in a checkpoint.
-        spec: the spec of one row.
-        rows: the number of rows of each tower.
-        devices: the towers' devices.
     """
 
     def __init__(self, name: str, spec: tf.TensorSpec, rows: list[int], devices: Sequence[str]):

@@ -66,13 +66,6 @@ def build_evaluation_step(
 class EvaluationStep:
     """One step of an evaluation as a callable, made by `build_evaluation_step`.
 
-    Args:
-        program: the program that the towers run.
-        placement: their devices, and that of the variables, which adds their sums.
-        shard_specs: the specs of each tower's shard.
-        also: as in `build_train_step`.
-        processes: the processes whose sums are added.
-
     Attributes:
         also: what the function `also` returned for the last batch.
         carried: the state that they carry from batch to batch.
@@ -125,11 +118,7 @@ class EvaluationStep:
         return results
 
     def several(self, source: Any, first: int, count: int | None = None) -> list[None]:
-        """Runs the towers on each batch of a call; only `also` of the last one is kept.
-
-        Args:
-            source, first, count: as for `TrainStep.several`.
-        """
+        """Runs the towers on each batch of a call; only `also` of the last one is kept."""
         results, self.also = self._calls.several(source, first, count or len(source))
         return results
 

@@ -65,13 +65,7 @@ class EachTower(NamedTuple):
 class Exchange:
     """Adds the towers' sums.
 
-    Args:
-        placement: the devices of the towers and of the copies of the variables.
-        processes: the processes that train this model.
-        program: the program that every tower runs.
-
     Attributes:
-        processes: as given.
         device: the parameter device, where the sums are added.
     """
 
@@ -93,9 +87,6 @@ class Exchange:
         With a copy of the variables on each tower, and from GPUs to the CPU, all but gradients,
         carried and assigned values travels from a tower to the parameter device together. From
         GPUs to the CPU gradients travel in packs. Call it once in a step's graph.
-
-        Args:
-            sums: each tower's sums.
         """
         sums = self._pack(sums)
         norms = self._norms(sums)

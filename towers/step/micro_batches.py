@@ -55,7 +55,6 @@ def part_of(
     Args:
         tower, gives_averages, replica: as in `Part`.
         number: its number within the global batch, from 0; an int, or an int32 scalar.
-        seed: the run's seed.
         step: the step's number, an int64 scalar.
     """
     own_seed = fold_in(fold_in(tf.constant([seed, 0], tf.int64), step), number)
@@ -81,10 +80,6 @@ class MicroBatches:
     """The micro-batches of a shard; those of an empty shard are all empty.
 
     They are the parts into which `split_batch` cuts a batch.
-
-    Args:
-        shard: the shard.
-        count: the number of micro-batches.
     """
 
     def __init__(self, shard: Shard, count: int):
@@ -129,8 +124,6 @@ def sum_one_by_one(
 
     Args:
         run: returns a nest of tensors, `tf.IndexedSlices` and None, the same for each index.
-        count: how often to run it.
-        add: returns the sum of two nests.
         in_pairs: whether neighbours are added first, then neighbouring sums, as `add_in_pairs`
             does. A running sum needs less memory.
         in_loop: whether the graph has a loop; otherwise it has `run` `count` times.

@@ -117,11 +117,7 @@ class LossScale:
 
 
 class FixedLossScale(LossScale):
-    """A loss scale that stays as it is: the `loss_scale_factor` of an optimizer of Keras's.
-
-    Args:
-        factor: the scale.
-    """
+    """A loss scale that stays as it is: the `loss_scale_factor` of an optimizer of Keras's."""
 
     def __init__(self, factor: float):
         self._factor = factor
@@ -134,9 +130,6 @@ class FixedLossScale(LossScale):
     def read(self) -> tf.Tensor:
         """Returns the scale, a float32 scalar."""
         return tf.constant(self._factor, tf.float32)
-
-    def update(self, finite: tf.Tensor) -> None:
-        """Leaves the scale as it is."""
 
 
 def set_precision(precision: str) -> None:

@@ -96,7 +96,9 @@ class Probe:
                     self._ask(self._program.carried.attach(0, shards[0]).batch, num_rows)
 
     def _ask(self, pair: Batch, num_rows: int) -> None:
-        specs = tf.nest.map_structure(row_spec, pair)
+        specs = tf.nest.map_structure(
+            lambda one: any_number_of_rows(tf.type_spec_from_value(one)), pair
+        )
         traced = tf.function(self._measure, autograph=False)
         measure = traced.get_concrete_function(specs, tf.TensorSpec([], tf.int64))
         rewrite_on_cpus(measure, disable_meta_optimizer=True)  # It runs a few times only.
@@ -224,8 +226,3 @@ def rows_of(pair: Batch, start: int, count: int) -> Batch:
 def twice_of(rows: Batch) -> Batch:
     """Returns the rows of every tensor twice."""
     return tf.nest.map_structure(lambda tensor: tf.concat([tensor, tensor], axis=0), rows)
-
-
-def row_spec(tensor: Any) -> tf.TypeSpec:
-    """Returns the spec of a tensor with any number of rows."""
-    return any_number_of_rows(tf.type_spec_from_value(tensor))

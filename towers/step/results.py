@@ -80,8 +80,6 @@ def step_results(
     Args:
         each: what each tower found; without norms if there is one tower in one process, whose
             gradient norm is that of the averaged gradient.
-        total: the sums over all towers.
-        change: the change that followed from them.
         scales: the learning rate and the loss scale.
     """
     with tf.name_scope("results"):

@@ -76,10 +76,7 @@ def sums_of(
     Those of an empty micro-batch are zeros.
 
     Args:
-        results: its losses, weights and metrics.
-        carried: its new state.
         size: int32 scalar, the number of rows that count.
-        scope: the scope in which it ran.
         part: the micro-batch as a part of the global batch.
     """
     loss, weight, metrics = results
@@ -113,7 +110,6 @@ def fold_losses(sums: TowerSums, totals: Denominators | None) -> TowerSums:
     that follows (gradients, clipping, loss scale, reports) is that of one loss.
 
     Args:
-        sums: a shard's sums.
         totals: the denominators over all towers, micro-batches and processes.
 
     Raises:
@@ -198,10 +194,8 @@ def share_of_state(
     """Returns what a part adds to the sum from which the variable's new value follows.
 
     Args:
-        variable: the state.
         value: the value that the tower function assigned, or None if it assigned none.
         before: the value before the step.
-        part: the part of the batch.
         weight: its number of examples (or tokens), a scalar.
         nonempty: scalar, 1 if the part has rows, or 0.
     """

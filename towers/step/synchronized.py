@@ -52,11 +52,7 @@ class Rendezvous:
 
     @contextlib.contextmanager
     def join(self, *, compiled: bool = False) -> Iterator[Replica | None]:
-        """The scope of the next tower; it yields where its layers sum, None if they do not.
-
-        Args:
-            compiled: whether XLA compiles the tower.
-        """
+        """The scope of the next tower; it yields where its layers sum, None if they do not."""
         refusal = "in towers that XLA compiles" if compiled else self._refusal
         refusal = "without a graph; call it in a tf.function" if tf.executing_eagerly() else refusal
         if self._is_alone:  # A sum over the replicas is the tower's own.
@@ -169,11 +165,7 @@ SUM = tf.distribute.ReduceOp.SUM
 
 
 class Listener(tf.distribute.ReplicaContext):
-    """The replica in which a trace shows whether layers sum over the replicas.
-
-    Attributes:
-        has_heard: whether one did.
-    """
+    """The replica in which a trace shows whether layers sum over the replicas."""
 
     def __init__(self) -> None:
         super().__init__(tf.distribute.get_strategy(), 0)

@@ -12,7 +12,7 @@ import tensorflow as tf
 from towers.batches.shards import Shard
 from towers.devices.determinism import sums_stay_nested
 from towers.devices.host_placement import tower_device
-from towers.devices.stage_devices import labels
+from towers.devices.stages import labels
 from towers.step.micro_batches import MicroBatches, Part, part_of, seed_states, sum_one_by_one
 from towers.step.sums import Denominators, TowerSums, add_sums, finish_sums, fold_losses, sums_of
 from towers.step.synchronized import Rendezvous
@@ -42,7 +42,6 @@ class Tower:
             tower.
 
     Attributes:
-        devices: as given.
         device: the first of them.
         number: the tower's number among the towers of all processes.
     """

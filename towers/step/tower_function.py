@@ -38,7 +38,6 @@ class TowerProgram(NamedTuple):
         shard_fn: the tower function on the pair (batch, state).
         shared: the variables that it uses.
         carried: the state that it carries from step to step.
-        options: the step's options.
         synchronized: whether layers sum over the replicas.
     """
 
@@ -127,21 +126,17 @@ class ShardFn:
     def __call__(self, pair: tuple[Batch, CarriedValues]) -> tuple[Results, CarriedValues]:
         """Returns checked results and the new state; arguments as the tower function's."""
         batch, state = pair
+        results: Any = self._tower_fn(batch, state) if self._specs else self._tower_fn(batch)
         if self._specs:
-            results, state = self._run_with_state(batch, state)
-        else:
-            results = check_results(self._tower_fn(batch))
+            if not isinstance(results, tuple) or len(results) != 4:
+                raise ValueError(
+                    "A tower function that carries a state returns (loss_sum, weight, metrics, "
+                    f"state). Received {results!r}."
+                )
+            results, state = results[:3], check_state(results[3], self._specs)
+        results = check_results(results)
         self.needs_denominators = isinstance(results[0], tuple)
         return results, state
-
-    def _run_with_state(self, batch: Batch, state: CarriedValues) -> tuple[Results, CarriedValues]:
-        results = self._tower_fn(batch, state)
-        if not isinstance(results, tuple) or len(results) != 4:
-            raise ValueError(
-                "A tower function that carries a state returns (loss_sum, weight, metrics, "
-                f"state). Received {results!r}."
-            )
-        return check_results(results[:3]), check_state(results[3], self._specs)
 
 
 def check_state(state: CarriedValues, specs: Any) -> CarriedValues:
@@ -235,15 +230,13 @@ def check_kinds(
     processes: Processes | None = None,
 ) -> None:
     """Raises ValueError for what is no placement, no options or no processes."""
-    check_kind("placement", placement, Placement, "towers.Placement(devices)")
-    check_kind("options", options, StepOptions, "towers.StepOptions(clip_norm=5.0)")
-    if processes is not None:
-        check_kind("processes", processes, Processes, "towers.processes.join_processes(...)")
-
-
-def check_kind(name: str, value: object, kind: type, example: str) -> None:
-    """Raises ValueError for an argument of another kind; `example` makes one."""
-    if not isinstance(value, kind):
-        raise ValueError(
-            f"{name} must be a {kind.__name__}, such as {example}. Received {value!r}."
-        )
+    processes = Processes() if processes is None else processes
+    for name, value, kind, example in (
+        ("placement", placement, Placement, "towers.Placement(devices)"),
+        ("options", options, StepOptions, "towers.StepOptions(clip_norm=5.0)"),
+        ("processes", processes, Processes, "towers.processes.join_processes(...)"),
+    ):
+        if not isinstance(value, kind):
+            raise ValueError(
+                f"{name} must be a {kind.__name__}, such as {example}. Received {value!r}."
+            )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -15,7 +15,7 @@ from tensorflow.types.experimental import ConcreteFunction
 
 from towers.ground.host import HOST
 from towers.ground.private_apis import rewrite_with
-from towers.step.tower_function import ShardFn, TowerProgram
+from towers.step.tower_function import TowerProgram
 from towers.travel.gradients import Gradient
 from towers.variables.find_variables import CALLS, Uses
 from towers.variables.outside_writes import unobserved
@@ -79,12 +79,7 @@ def rewrite_on_cpus(function: ConcreteFunction, **settings: Any) -> None:
 
 
 def check_handles(graph: tf.Graph, shared: SharedVariables) -> None:
-    """Raises RuntimeError for a variable that a tower uses past the values that it has read.
-
-    Args:
-        graph: the graph of a step.
-        shared: the variables that its towers share.
-    """
+    """Raises RuntimeError for a variable that a tower uses past the values that it has read."""
     by_handle = {id(one.value.handle): one for one in shared.all + shared.seeds}
     names = {id(variable.handle): variable.name for variable in graph.variables}
     uses = None
@@ -128,13 +123,22 @@ def check_gradients(program: TowerProgram, specs: Any, gradients: Sequence[Gradi
     tower, to see if the loss depends on the variable after all.
 
     Args:
-        program: the program of the towers.
         specs: the specs of the pair (batch, state).
         gradients: the gradients that a tower has found.
     """
     pairs = zip(program.shared.trainable, gradients, strict=True)
     without = [variable for variable, gradient in pairs if gradient is None]
-    lost = [variable.path for variable in with_gradient(program.shard_fn, without, specs)]
+    found: list[Gradient] = []
+
+    def differentiate(pair: Any) -> None:
+        with tf.GradientTape() as tape:
+            (losses, _, _), _ = program.shard_fn(pair)
+        found.extend(tape.gradient(losses, [variable.value for variable in without]))
+
+    if without:
+        with unobserved():  # The trace never runs.
+            tf.function(differentiate, autograph=False).get_concrete_function(specs)
+    lost = [one.path for one, other in zip(without, found, strict=True) if other is not None]
     if lost:
         raise RuntimeError(
             f"The loss depends on {', '.join(lost)} in a plain trace of the tower function, but "
@@ -142,26 +146,6 @@ def check_gradients(program: TowerProgram, specs: Any, gradients: Sequence[Gradi
             "or one that keeps a variable's value, hides them from the tower: pass the values as "
             "arguments, or use towers.steps.recompute(function) to save memory."
         )
-
-
-def with_gradient(
-    shard_fn: ShardFn, variables: Sequence[keras.Variable], specs: Any
-) -> Iterator[keras.Variable]:
-    """Yields the variables on which the loss depends in a trace without a tower."""
-    if not variables:
-        return
-    found: list[Gradient] = []
-
-    def differentiate(pair: Any) -> None:
-        with tf.GradientTape() as tape:
-            (losses, _, _), _ = shard_fn(pair)
-        found.extend(tape.gradient(losses, [variable.value for variable in variables]))
-
-    with unobserved():  # The trace never runs.
-        tf.function(differentiate, autograph=False).get_concrete_function(specs)
-    for variable, gradient in zip(variables, found, strict=True):
-        if gradient is not None:
-            yield variable
 
 
 def number_on_host(number: int | tf.Tensor) -> tf.Tensor:

@@ -28,9 +28,7 @@ class Change(NamedTuple):
         factor: scalar that turns the sums into averaged and clipped gradients; None if they are
             averaged and clipped already.
         states: new values of the non-trainable variables; None for a variable that stays.
-        carried: for each tower, the state to carry into the next step.
-        assigned: for each trainable variable, the value from which the update starts, or None for
-            its own.
+        carried, assigned: as in `Total`.
         gradient_norm: scalar, the norm of the averaged gradient before clipping.
         finite: bool scalar, whether the gradient is finite; only then the change is applied.
     """
@@ -47,12 +45,7 @@ class Change(NamedTuple):
 class Update:
     """Divides the sums once, clips, and applies the change if it is finite.
 
-    Args:
-        copies: the copies of the variables, with their optimizers.
-        program: the program of the towers.
-
     Attributes:
-        copies: as given.
         carried: the carried state.
         loss_scale: the float16 loss scale that changes, or None.
     """
@@ -94,7 +87,6 @@ class Update:
         """Applies a change if it is finite; returns its scalars `learning_rate` and `loss_scale`.
 
         Args:
-            change: the change that `change` returned.
             add_states: whether its states are differences to add.
         """
 

@@ -64,7 +64,6 @@ class Group:
         pack_bytes: the largest size of a pack in bytes; a larger gradient is a pack of its own.
 
     Attributes:
-        devices: as given.
         size: the number of devices of all processes.
     """
 
@@ -83,29 +82,11 @@ class Group:
         self._key, self._turns = numbers_of(self.devices, num_processes)
         self._hint = "nccl" if are_gpus(devices) else "ring"
 
-    def sum(
-        self, tower_gradients: Sequence[Sequence[Gradient]]
-    ) -> tuple[list[list[Gradient]], list[list[Gradient]]]:
-        """Returns dense gradients summed over all devices, and the gradients that are left.
-
-        Args:
-            tower_gradients: one list per tower of this process, in the order of the variables.
-
-        Returns:
-            Two lists like `tower_gradients`. In the first, a gradient that is left is None; in the
-            second, one that is summed.
-        """
-        packed = self.pack(tower_gradients)
-        return self.sum_packed(packed)[0], [row.left for row in packed]
-
     def pack(self, tower_gradients: Sequence[Sequence[Gradient]]) -> list[Packed]:
         """Returns each tower's gradients in packs, those of the last variables first.
 
         The first packs are summed while the backward pass goes on. What is left: sparse gradients,
         those that some towers lack, and those of unknown shape.
-
-        Args:
-            tower_gradients: one list per tower of this process, in the order of the variables.
         """
         columns = list(zip(*tower_gradients, strict=True))
         taken = [index for index, column in enumerate(columns) if can_be_summed(column)]
@@ -195,7 +176,7 @@ def fault_of_group(devices: tuple[str, ...]) -> str | None:
         return "this TensorFlow is built without NCCL"
     try:
         group = Group(devices, limit=CHECK_LIMIT)
-        add = tf.function(lambda gradients: group.sum(gradients)[0], autograph=False)
+        add = tf.function(lambda rows: group.sum_packed(group.pack(rows))[0], autograph=False)
         wrong = wrong_devices(devices, add)
     except tf.errors.OpError as error:
         return f"they failed to sum known values: {error.message.splitlines()[0]}"

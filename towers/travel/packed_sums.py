@@ -122,7 +122,6 @@ def sum_pack(
     Args:
         parts: for each tower, gradients of one dtype and of known shapes that travel together.
         add: from a vector on each device to their sum on each device.
-        devices: the towers' devices.
     """
     sums = on_each(devices, cut_pack, add(on_each(devices, join_pack, parts)), parts)
     return [list(copies) for copies in zip(*sums, strict=True)]
@@ -169,7 +168,6 @@ def send_by_turns(
 
     Args:
         value: from the numbers of two devices to what the first sends to the second.
-        devices: the devices.
     """
     count = len(devices)
     arrived: list[list[Any]] = [[None] * count for _ in devices]
@@ -193,12 +191,7 @@ def wrong_sums(devices: tuple[str, ...]) -> list[str]:
 def wrong_devices(
     devices: Sequence[str], add: Callable[[list[list[Gradient]]], list[list[Gradient]]]
 ) -> list[str]:
-    """Returns the devices on which `add` gives wrong sums of known values over all devices.
-
-    Args:
-        devices: one per tower.
-        add: from a list of gradients on each device to their sums on each device.
-    """
+    """Returns the devices on which `add` gives wrong sums of known values over all devices."""
     ramp, count = np.arange(CHECK_ROWS) % CHECK_RANGE, len(devices)
 
     def ramps(factor: int) -> list[Gradient]:

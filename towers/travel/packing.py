@@ -23,14 +23,7 @@ PACK_BYTES = 4 * 2**20
 def upload_for(
     variables: Sequence[keras.Variable], sources: Sequence[str], towers: Sequence[str]
 ) -> Upload | None:
-    """Returns the upload that towers on GPUs share; None if no tower needs one.
-
-    Args:
-        variables: those whose whole values the towers read.
-        sources: the device of each copy of the variables; towers read copies of their own, if
-            there are several.
-        towers: the towers' devices.
-    """
+    """Returns the upload that towers on GPUs share; None if no tower needs one."""
     if len(sources) > 1 or not any(needs_upload(sources[0], tower) for tower in towers):
         return None
     with tf.name_scope("upload"), tf.device(sources[0]):
@@ -41,10 +34,6 @@ def needs_upload(source: str, tower: str) -> bool:
     """Returns whether a tower's values travel packed: from the CPU to a GPU.
 
     To a tower on a CPU nothing travels, and a pack would be a copy for nothing.
-
-    Args:
-        source: the device of the variables.
-        tower: the tower's device.
     """
     kinds = [tf.DeviceSpec.from_string(device).device_type for device in (source, tower)]
     return kinds == ["CPU", "GPU"]
@@ -61,7 +50,6 @@ class Upload:
 
     Args:
         variables: those whose whole values the towers read.
-        source: the current device.
     """
 
     def __init__(self, variables: Sequence[keras.Variable], source: str):
@@ -101,11 +89,6 @@ def download(gradients: Sequence[Gradient], tower: str, target: str) -> list[Gra
     They travel in packs of a few megabytes, the last variable's gradient first, so that the first
     packs travel while other gradients are computed. A larger gradient, a sparse one, and one of
     unknown shape travels alone.
-
-    Args:
-        gradients: one per variable.
-        tower: the tower's device.
-        target: the device.
     """
     arrived: list[Gradient] = [None] * len(gradients)
     for pack in plan_packs([gradients], PACK_BYTES):
@@ -196,7 +179,6 @@ def send_together(nest: Any, source: str, targets: Sequence[str]) -> list[Any]:
 
     Args:
         nest: tensors that are on the source device, and None.
-        source: the device.
         targets: devices; to the source itself nothing travels.
     """
     form = Nest(nest)
@@ -220,8 +202,6 @@ def add_and_stack(nests: Sequence[Any], sources: Sequence[str], target: str) -> 
 
     Args:
         nests: nests of the same structure, with tensors of the same shapes, and None.
-        sources: where the tensors of each nest are.
-        target: the device.
     """
     form, rows = Nest(nests[0]), []
     for nest, source in zip(nests, sources, strict=True):

@@ -22,10 +22,6 @@ def part_sizes(size: Size, num_parts: int) -> list[Size]:
     An even number of parts is cut into two halves first, and so on, so that eight parts are the
     same as four parts of two parts each.
 
-    Args:
-        size: the size to cut, a number or an integer scalar.
-        num_parts: the number of parts.
-
     >>> part_sizes(10, 4), part_sizes(5, 3)
     ([3, 2, 3, 2], [2, 2, 1])
     """

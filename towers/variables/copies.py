@@ -10,7 +10,7 @@ import keras
 import tensorflow as tf
 
 from towers.devices.op_devices import device_name
-from towers.devices.stage_devices import on_devices
+from towers.devices.stages import on_devices
 from towers.ground.private_apis import take_identity
 from towers.saving.checkpoint_files import tensorflow_variable, value_of
 from towers.travel.gradients import Gradient, scale_gradients
@@ -69,7 +69,6 @@ class Copies:
             on those of the first.
 
     Attributes:
-        shared, optimizer: as given.
         devices: the first device of each copy.
     """
 
@@ -195,7 +194,14 @@ class Copies:
         for copy in others:  # The host finds out which one it is.
             for variable, own in zip(first.all, copy.all, strict=True):
                 if value_of(variable).tobytes() != value_of(own).tobytes():
-                    raise differing_error(variable.path, copy.device, first.device)
+                    raise RuntimeError(
+                        f"The copy of '{variable.path}' on {copy.device} differs from that on "
+                        f"{first.device}. If something outside of the step wrote the variable with "
+                        "a raw op, or in a tf.function traced before the step was built, call the "
+                        "step's copy_parameters() after it, or train with parameters='cpu'. "
+                        "Otherwise a device or the link between two devices is broken: train with "
+                        "--parameters cpu."
+                    )
 
 
 class CopyScope(keras.StatelessScope):
@@ -203,10 +209,6 @@ class CopyScope(keras.StatelessScope):
 
     Whatever reads or writes a variable of the first copy, such as an optimizer, reads or writes its
     counterpart.
-
-    Args:
-        first: the first copy.
-        copy: the copy to read and write.
     """
 
     def __init__(self, first: Copy, copy: Copy):
@@ -263,17 +265,6 @@ def assign_values(
     for variable, value in zip(variables, values, strict=True):
         if value is not None:
             variable.assign_add(value) if add else variable.assign(value)
-
-
-def differing_error(path: str, device: str, first: str) -> RuntimeError:
-    """Returns the error for a variable whose copy on a device differs from the first one."""
-    return RuntimeError(
-        f"The copy of '{path}' on {device} differs from that on {first}. If something outside of "
-        "the step wrote the variable with a raw op, or in a tf.function traced before the step was "
-        "built, call the step's copy_parameters() after it, or train with parameters='cpu'. "
-        "Otherwise a device or the link between two devices is broken: train with "
-        "--parameters cpu."
-    )
 
 
 def same_bits(

@@ -34,7 +34,6 @@ def gather_variables(
     Args:
         tower_fn: the tower function, traced once to see how it uses the variables.
         variables: the Keras variables, or the model that owns them.
-        batch_spec: the specs of a shard's batch.
         compiled: whether XLA compiles the towers. XLA takes no variable from another device, so
             each tower then reads whole tables. It compiles no kernel of cuDNN either: the model's
             layers with `use_cudnn="auto"` use other ops from now on.
@@ -127,9 +126,6 @@ class Uses:
     A use is the type of an op that takes the resource, in the graph itself or in a branch, a loop
     or a function that it calls, or `CAPTURED`: a function with a custom gradient, such as
     `tf.recompute_grad`, takes the variable's value from around it.
-
-    Args:
-        graph: the graph of a `tf.function`.
     """
 
     def __init__(self, graph: tf.Graph):
@@ -155,7 +151,6 @@ class Uses:
         """Yields the uses of the resource that a node of the graph itself holds.
 
         Args:
-            name: the node's name.
             nodes: a regular expression for the beginning of the names of the nodes that count.
         """
         matching = [pair for pair in self._main[name] if re.match(nodes, pair[0].name)]

@@ -56,11 +56,7 @@ def optimizers_in(
 
 
 class LearningRates:
-    """The objects that hold the learning rates of a traced step: variables, schedules, functions.
-
-    Args:
-        optimizer: the step's optimizer.
-    """
+    """What holds the learning rates of a traced step: variables, schedules, functions."""
 
     def __init__(self, optimizer: keras.optimizers.Optimizer):
         self._found = [(one, learning_rate_object(one)) for one in optimizers_in(optimizer)]
@@ -129,10 +125,6 @@ class Averaged:
     Polyak and Juditsky 1992, "Acceleration of Stochastic Approximation by Averaging". Afterwards
     the variables hold their own values again, except those that were assigned within the scope.
     A scope that is never left changes nothing more: a model keeps the averages.
-
-    Args:
-        optimizer: the optimizer that trains the variables.
-        variables: those with which it was built.
     """
 
     def __init__(self, optimizer: keras.optimizers.Optimizer, variables: Sequence[keras.Variable]):

@@ -9,8 +9,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from towers.devices.stage_devices import label
-from towers.devices.stages import Stages
+from towers.devices.stages import Stages, label
 
 
 class SharedVariables:
@@ -27,7 +26,6 @@ class SharedVariables:
         trainable: the trainable variables in the given order, tables included.
         seeds: states of seed generators, int64 [2].
         states: the other non-trainable variables, such as the moving averages of BatchNorm.
-        captured: as given.
         stages: their stages, where a tower has several devices.
     """
 

@@ -29,9 +29,10 @@ class TowerScope(keras.StatelessScope):
         mapping: by the variable's id, its value, and the state of each seed generator, int64 [2].
         inputs: the tensors that differ between parts of a batch.
         tape: the tape that records the tower function, or None.
+        ambiguous: the ids of variables that must not be read, since it is not known which of their
+            values is meant.
 
     Attributes:
-        shared: as given.
         versions: by the trainable variable's id, the values that the tower function assigned to it.
     """
 
@@ -42,6 +43,7 @@ class TowerScope(keras.StatelessScope):
         mapping: dict[int, Any],
         inputs: Sequence[tf.Tensor] = (),
         tape: tf.GradientTape | None = None,
+        ambiguous: Iterable[int] = (),
     ):
         super().__init__(collect_losses=True, initialize_variables=False)
         self.shared = shared
@@ -51,6 +53,7 @@ class TowerScope(keras.StatelessScope):
         self._before = dict(mapping)
         self._inputs = inputs
         self._tape = tape
+        self._ambiguous = set(ambiguous)
         self._num_updates: Counter[int] = Counter()
         self._functions = contextlib.ExitStack()
 
@@ -67,6 +70,13 @@ class TowerScope(keras.StatelessScope):
 
     def get_current_value(self, variable: keras.Variable) -> Any:
         """Returns the variable's value in this tower; None if its handle is used."""
+        if id(variable) in self._ambiguous:
+            raise RuntimeError(
+                f"{self._tower} recomputes a function that uses '{variable.path}', which is used "
+                "more than once in a step: keras.remat and tf.recompute_grad would not draw the "
+                "same random numbers again. Use towers.steps.recompute(function) instead, or one "
+                "layer for each use."
+            )
         value = super().get_current_value(variable)
         if value is None:
             self._check_shared(variable)
@@ -102,13 +112,8 @@ class TowerScope(keras.StatelessScope):
         It cannot tell which of several calls is recomputed; so it refuses what differs between
         them, such as the draws of a seed generator.
         """
-        updates = self._num_updates.items()
-        return ReplayScope(
-            self._tower,
-            self.shared,
-            self._before,
-            ambiguous={one for one, number in updates if number > 1},
-        )
+        ambiguous = {one for one, number in self._num_updates.items() if number > 1}
+        return TowerScope(self._tower, self.shared, self._before, ambiguous=ambiguous)
 
     def at(self, mapping: dict[int, Any]) -> TowerScope:
         """Returns a scope of the same tower with other values."""
@@ -151,37 +156,6 @@ class TowerScope(keras.StatelessScope):
             "the tower function makes it (make layers and metrics once, outside of the tower "
             "function), or it is missing from the `variables` given to the step."
         )
-
-
-class ReplayScope(TowerScope):
-    """The scope in which TensorFlow calls functions again for the backward pass.
-
-    Args:
-        tower, shared, mapping: as in `TowerScope`.
-        ambiguous: the ids of the variables that the tower function assigned more than once.
-    """
-
-    def __init__(
-        self,
-        tower: str,
-        shared: SharedVariables,
-        mapping: dict[int, Any],
-        *,
-        ambiguous: Iterable[int],
-    ):
-        super().__init__(tower, shared, mapping)
-        self._ambiguous = set(ambiguous)
-
-    def get_current_value(self, variable: keras.Variable) -> Any:
-        """Returns the variable's value, unless it is not known which one to return."""
-        if id(variable) in self._ambiguous:
-            raise RuntimeError(
-                f"{self._tower} recomputes a function that uses '{variable.path}', which is used "
-                "more than once in a step: keras.remat and tf.recompute_grad would not draw the "
-                "same random numbers again. Use towers.steps.recompute(function) instead, or one "
-                "layer for each use."
-            )
-        return super().get_current_value(variable)
 
 
 def current_scope() -> TowerScope | None:

@@ -5,26 +5,26 @@ import dataclasses
 import numpy as np
 import pytest
 
-from tests.towers.loop.reports import rates_of, report_of
+from tests.towers.loop.reports import line_of, rates_of, report_of
 from towers.loop import printing
 from towers.loop.rates import Rates
 
 
 def test_a_report_is_one_line():
-    assert printing.format_report(report_of(1200), rates_of()) == (
+    assert line_of(report_of(1200), rates_of()) == (
         "train | step 1200 | loss 3.2104 (t0 3 t1 4) | accuracy 0.2500 | norm 1.8 | "
         "14.2 steps/s | 3628 examples/s"
     )
 
 
 def test_one_tower_has_no_losses_of_its_own():
-    line = printing.format_report(report_of(7, num_towers=1), rates_of())
+    line = line_of(report_of(7, num_towers=1), rates_of())
     assert line.startswith("train | step 7 | loss 3.2104 | accuracy")
 
 
 @pytest.mark.parametrize("wait, shown", [(0.9, False), (1.0, True), (2.5, True)])
 def test_input_wait_is_reported_from_ten_percent_on(wait, shown):
-    line = printing.format_report(report_of(1), rates_of((0.0, wait)))
+    line = line_of(report_of(1), rates_of((0.0, wait)))
     assert line.endswith(f" | input wait {wait / 10:.0%}") is shown
 
 
@@ -53,7 +53,7 @@ def shortened(columns, num_towers):
     """Returns the line of a report, and what it says besides the losses."""
     rates = Rates(20, 2.0, [1.0] * num_towers, [5.0] * num_towers)
     report = report_of(120_000, num_towers=num_towers)
-    line = printing.format_report(report, rates, columns=columns)
+    line = line_of(report, rates, columns=columns)
     return line, line.split(" | ")[3:]
 
 
@@ -76,9 +76,7 @@ def test_eight_towers_losses_fit_a_terminal():
     report = dataclasses.replace(report, results=report.results._replace(towers=towers))
     rates = Rates(20, 2.0, [0.0] * 8, [5.0] * 8)
     begin = "train | step 120000 | loss 3.2104"
-    shown = {
-        n: printing.format_report(report, rates, columns=n) for n in (200, 131, 121, 80, 60, 40)
-    }
+    shown = {n: line_of(report, rates, columns=n) for n in (200, 131, 121, 80, 60, 40)}
     assert shown == {
         200: f"{begin} (t0 3.192 t1 3.23 t2 12.5 t3 0.1235 t4 0.001 t5 3.4 t6 3.5 t7 123.4) "
         "| accuracy 0.2500 | norm 1.8 | 10.0 steps/s | 20 examples/s",

@@ -4,6 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 from towers import StepReport
+from towers.loop.printing import print_report
 from towers.loop.rates import Rates
 from towers.step.results import StepResults, TowerResults
 from towers.steps import Position
@@ -34,6 +35,13 @@ def report_of(step, *, epoch_end=False, num_towers=2, **changes):
     return StepReport(
         step, 0, epoch_end, position, StepResults(**results), 0.5, [0.0, 0.25][:num_towers]
     )
+
+
+def line_of(report, rates, **options):
+    """Returns the line that `print_report` writes."""
+    lines: list[str] = []
+    print_report(report, rates, write=lines.append, **options)
+    return lines[0]
 
 
 def rates_of(waits=(0.0, 0.0)):

@@ -12,12 +12,12 @@ import tensorflow as tf
 import towers
 from tests import helpers, programs
 from tests.curves import read_scalars
+from tests.towers.loop.reports import line_of
 from towers import StepReport
 from towers.actions import NonFiniteGradientError
 from towers.devices.op_devices import record_op_devices
 from towers.loop.actions import with_rates
 from towers.loop.curves import write_summaries
-from towers.loop.printing import format_report
 from towers.other_steps.tower_threads import MOST_UNREPORTED
 from towers.saving.summaries import SummaryWriters
 from towers.steps import Position
@@ -578,7 +578,7 @@ def test_a_report_leaves_out_who_has_made_no_update():
     lines: list[str] = []
 
     def write(report, rates):
-        lines.append(format_report(report, rates))
+        lines.append(line_of(report, rates))
 
     handed = [with_rates(write, steps=1), release]
     helpers.make_async_trainer(Before(step, second), batches, handed).train(epochs=1)
@@ -594,7 +594,7 @@ def test_staleness_is_reported_and_drawn_for_each_tower(tmp_path):
         handed = [
             with_rates(write_summaries(writers), steps=10),
             with_rates(
-                lambda report, rates: lines.append(format_report(report, rates)),
+                lambda report, rates: lines.append(line_of(report, rates)),
                 steps=10,
             ),
         ]

@@ -12,7 +12,8 @@ import pytest
 import tensorflow as tf
 
 from tests.programs import exit_code
-from towers.saving.checkpoint_files import DamagedCheckpointError, read_checkpoint, write_checkpoint
+from tests.towers.saving.saved_groups import write_checkpoint
+from towers.saving.checkpoint_files import DamagedCheckpointError, read_checkpoint
 
 DTYPES = ["bool", "int8", "uint8", "int32", "int64", "uint32", "uint64", "float16", "float32"]
 DTYPES += ["float64", "complex64", "bfloat16", "float8_e4m3fn", "float8_e5m2"]

@@ -15,12 +15,8 @@ import tensorflow as tf
 
 from tests.file_faults import Watch, assert_durable
 from tests.programs import exit_code, forked
-from tests.towers.saving.saved_groups import group_of, values_of
-from towers.saving.checkpoint_files import (
-    DamagedCheckpointError,
-    take_snapshot,
-    write_checkpoint,
-)
+from tests.towers.saving.saved_groups import group_of, values_of, write_checkpoint
+from towers.saving.checkpoint_files import DamagedCheckpointError, take_snapshot
 from towers.saving.checkpoint_folder import CheckpointFolder
 
 

@@ -8,12 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.towers.saving.saved_groups import group_of, values_of
-from towers.saving.checkpoint_files import (
-    read_checkpoint,
-    value_of,
-    write_checkpoint,
-)
+from tests.towers.saving.saved_groups import group_of, values_of, write_checkpoint
+from towers.saving.checkpoint_files import read_checkpoint, value_of
 from towers.saving.checkpoints import automatic_names, restore, restore_matching
 
 

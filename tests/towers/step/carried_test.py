@@ -9,9 +9,10 @@ import tensorflow as tf
 
 import towers
 from tests import helpers
+from tests.towers.saving.saved_groups import write_checkpoint
 from towers.batches.calls import in_calls
 from towers.devices.op_devices import record_placed_nodes
-from towers.saving.checkpoint_files import read_checkpoint, value_of, write_checkpoint
+from towers.saving.checkpoint_files import read_checkpoint, value_of
 from towers.saving.checkpoints import restore
 from towers.step.carried import Carried, CarriedState
 from towers.step.options import LossScale

@@ -36,7 +36,8 @@ def traced(group, rows):
 
     @tf.function(autograph=False)
     def add(rows):
-        return group.sum(rows)
+        packed = group.pack(rows)
+        return group.sum_packed(packed)[0], [row.left for row in packed]
 
     ops = ops_of(add.get_concrete_function(rows).graph)
     # Groups across processes wait for the others.
