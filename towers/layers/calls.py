@@ -45,6 +45,8 @@ MEAN_METRIC = Hook(keras.metrics.Mean, "update_state")
 OPTIONAL = Hook(tf.experimental.Optional, "from_value")
 REPEATED_ROWS = ("sum", "keras")
 NORMS = "BatchNormalization takes each tower's rows by themselves (synchronized=True: all)"
+TAKEN = "_is_taken_in_parts"
+TOLD_BYTES = 2**20
 TABLES = "an Embedding's repeated rows are summed (repeated_rows='keras': not)"
 
 
@@ -112,6 +114,7 @@ class LayerCalls:
         self._compiled: dict[Any, Any] = {}
         self._is_first_call = self._leaves_xla = False
         self._used: set[Any] = set()  # The trainable variables of first calls.
+        self._joined = self._most_joined = 0  # In bytes, of a first call.
         self._values = ValuesOnTowers(self._call_values, self.devices)
 
     @contextlib.contextmanager
@@ -134,7 +137,7 @@ class LayerCalls:
         if id(function) not in self._twins:
             self._leaves_xla |= is_compiled(function)
         if id(function) not in self._twins and tf.executing_eagerly():
-            self._is_first_call = True
+            self._is_first_call, self._joined = True, 0
             try:
                 losses = None if knows_rows(args) else as_in_graph
                 with (
@@ -144,6 +147,7 @@ class LayerCalls:
                 ):
                     results = function.python_function(*args, **kwargs)
                 self._used |= {one.ref() for one in watcher.watched_variables()}
+                self._most_joined = max(self._most_joined, self._joined)
             finally:
                 self._is_first_call = False
             self._twins[id(function)] = (function, twin_of(function))
@@ -212,6 +216,8 @@ class LayerCalls:
             yield TABLES
         if self._leaves_xla:
             yield "jit_compile is off"
+        if self._most_joined >= TOLD_BYTES:
+            yield joined_on(self.devices[0], self._most_joined)
 
     def call(self, original: Any, layer: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Returns what a layer returns, its rows on towers if it treats them apart."""
@@ -317,11 +323,21 @@ class LayerCalls:
         if len(columns) != len(answer.ways):
             raise OtherTensorsError
         joined = towers.join(columns, answer.ways)
+        if self._is_first_call and tf.executing_eagerly():
+            self._count(rows, joined)
         num_rows = rows[0].shape[0]
         for one, way in zip(joined, answer.ways, strict=True):
             if way.kind == CONCATENATE and way.multiple is not None and num_rows is not None:
                 one.set_shape([num_rows * way.multiple, *one.shape[1:]])
         return outcomes[0], joined
+
+    def _count(self, rows: Sequence[tf.Tensor], joined: Sequence[tf.Tensor]) -> None:
+        """Counts what a call joins, unless another call takes it in parts: then nothing travels."""
+        for one in rows:
+            if parts_of(one, self.devices) is not None and not hasattr(one, TAKEN):
+                setattr(one, TAKEN, True)
+                self._joined -= num_bytes(one)
+        self._joined += sum(map(num_bytes, joined))
 
     def _rows(self, call: Call, answer: Answer) -> Cut:
         """Returns how the rows of a call are cut: as those of an argument that towers made."""
@@ -371,6 +387,18 @@ def share_of(layers: Sequence[Any], used: Iterable[Any]) -> float:
     own = {stored_value(one).ref() for layer in layers for one in layer.trainable_variables}
     sizes = {one: one.deref().shape.num_elements() for one in {*own, *used}}
     return sum(sizes[one] for one in own) / max(sum(sizes.values()), 1) if sizes else 1.0
+
+
+def joined_on(device: str, size: int) -> str:
+    """Returns how many bytes a step joins on a device, beside the most that was in use there."""
+    peak = tf.config.experimental.get_memory_info(device)["peak"]  # 0 for a CPU.
+    beside = f", where at most {peak / 1e6:,.0f} MB were in use" if peak else ""
+    return f"{size / 1e6:,.0f} MB of outputs are joined on {device}{beside}"
+
+
+def num_bytes(tensor: tf.Tensor) -> int:
+    """Returns the size of a tensor that has a value."""
+    return int(tensor.dtype.size * tensor.shape.num_elements())
 
 
 def listed(names: Sequence[str]) -> str:

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import re
 import threading
 import types
 
@@ -569,3 +570,24 @@ def test_the_share_of_the_weights_that_towers_hold_is_told(columns, told, capsys
         step(tf.constant(X))
     line = capsys.readouterr().out.strip().removeprefix(f"2 towers run {layer.name}")
     assert line.startswith(told) if told else line == ""
+
+
+@pytest.mark.parametrize("reads_all", [True, False])
+def test_the_bytes_that_are_joined_on_one_device_are_told_from_a_megabyte_on(reads_all, capsys):
+    """A step reads the wide output itself, or another layer takes it in parts, twice."""
+    wide, narrow = dense(75_000, inputs=1), dense(1, inputs=75_000)
+
+    @tf.function
+    def step(x):
+        hidden = wide(x[:, :1])
+        return tf.reduce_sum(hidden) if reads_all else narrow(hidden) + narrow(hidden)
+
+    devices = tower_devices(2)
+    with towers.layers_on(devices):
+        for _ in range(2):
+            step(tf.constant(X))
+    names = wide.name if reads_all else f"{wide.name}, {narrow.name}"
+    told = f"; 4 MB of outputs are joined on {devices[0]}, where at most [0-9]+ MB were in use"
+    assert re.fullmatch(
+        f"2 towers run {names}{told if reads_all else ''}\n", capsys.readouterr().out
+    )
