@@ -237,6 +237,36 @@ def test_gradients_of_several_calls_are_added_before_they_leave_their_tower():
     assert len(on_second) == len(model.trainable_variables)
 
 
+class Centred(keras.layers.Layer):
+    """Couples rows by their mean."""
+
+    def call(self, inputs):
+        return inputs - keras.ops.mean(inputs, axis=0)
+
+
+def test_a_deep_model_that_is_entered_costs_few_ops_more_than_one_that_is_cut_as_a_whole():
+    """Each of its layers is cut by itself; what goes from one to the next stays in parts."""
+    num_ops = []
+    for middle in (keras.layers.LayerNormalization(), Centred()):
+        ends = [keras.layers.Dense(6, "tanh") for _ in range(12)]
+        model = keras.Sequential([keras.Input((6,)), *ends[:6], middle, *ends[6:]])
+
+        @tf.function
+        def step(x, model=model):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_sum(model(x) ** 2)
+            return tape.gradient(loss, model.trainable_variables)
+
+        with on_towers(2) as scope:
+            for _ in range(2):
+                step(tf.constant(X))
+            (twin,) = (twin for _, twin in scope._twins.values())
+            operations = twin.get_concrete_function(tf.constant(X)).graph.get_operations()
+        assert not [one.name for one in operations if "Random" in one.type]
+        num_ops.append(len(operations))
+    assert num_ops[0] < num_ops[1] < 1.5 * num_ops[0]
+
+
 def test_that_xla_compiles_nothing_is_told(capsys):
     step = tf.function(dense(1), jit_compile=True)
     with on_towers(2):
@@ -326,10 +356,6 @@ def test_masks_of_inputs_and_outputs_go_along():
 
 
 def test_the_line_names_what_runs_whole_and_why(capsys):
-    class Centred(keras.layers.Layer):
-        def call(self, inputs):
-            return inputs - keras.ops.mean(inputs, axis=0)
-
     class Hollow(Centred):
         def build(self, shape):
             self.inner = keras.layers.Dense(3)  # Never called as a layer.
