@@ -134,30 +134,35 @@ class LayerCalls:
             return original(function, *args, **kwargs)
         if self._is_first_call:
             return function.python_function(*args, **kwargs)
-        if id(function) not in self._twins:
+        is_new = id(function) not in self._twins
+        if is_new:
             self._leaves_xla |= is_compiled(function)
-        if id(function) not in self._twins and tf.executing_eagerly():
-            self._is_first_call, self._joined = True, 0
-            try:
-                losses = None if knows_rows(args) else as_in_graph
-                with (
-                    OPTIONAL.through(of_values),
-                    COMPILED_LOSSES.through(losses),
-                    VariableWatcher() as watcher,
-                ):
-                    results = function.python_function(*args, **kwargs)
-                self._used |= {one.ref() for one in watcher.watched_variables()}
-                self._most_joined = max(self._most_joined, self._joined)
-            finally:
-                self._is_first_call = False
+        if is_new and tf.executing_eagerly():
+            results = self._call_first(function, *args, **kwargs)
             self._twins[id(function)] = (function, twin_of(function))
-            self.tell()
-            return results
-        if id(function) not in self._twins:
-            self._twins[id(function)] = (function, twin_of(function))
-        results = original(self._twins[id(function)][1], *args, **kwargs)
+        else:
+            if is_new:
+                self._twins[id(function)] = (function, twin_of(function))
+            results = original(self._twins[id(function)][1], *args, **kwargs)
         if tf.executing_eagerly():
             self.tell()
+        return results
+
+    def _call_first(self, function: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """Returns what a `tf.function` returns without a graph, in which layers can be asked."""
+        self._is_first_call, self._joined = True, 0
+        losses = None if knows_rows(args) else as_in_graph
+        try:
+            with (
+                OPTIONAL.through(of_values),
+                COMPILED_LOSSES.through(losses),
+                VariableWatcher() as watcher,
+            ):
+                results = function.python_function(*args, **kwargs)
+        finally:
+            self._is_first_call = False
+        self._used |= {one.ref() for one in watcher.watched_variables()}
+        self._most_joined = max(self._most_joined, self._joined)
         return results
 
     def tell_why(self, name: str, reason: object) -> None:

@@ -15,6 +15,7 @@ import tensorflow as tf
 from towers.batches.feed import PATIENCE, StopTraining, drop
 from towers.batches.shards import Shard
 from towers.loop.updates import Position, Step
+from towers.step.results import StepResults
 
 MOST_UNREPORTED = 8  # Updates per tower, done or under way, by which actions may lag behind.
 
@@ -260,25 +261,17 @@ def as_number(value: Any) -> np.ndarray | None:
 
 
 class AsyncResults(NamedTuple):
-    """The results of one update by one tower, scalars over its batch.
+    """The results of one update by one tower.
 
     Attributes:
         number: the update's number, from 1.
         staleness: how many updates of other towers came between its read and its write.
-        loss, weight, metrics, metric_weights, gradient_norm, learning_rate, finite, loss_scale:
-            as in `StepResults`.
+        results: those of its batch, in which `towers` are those of the one tower, scalars.
     """
 
     number: int
     staleness: int
-    loss: tf.Tensor
-    weight: tf.Tensor
-    metrics: dict[str, tf.Tensor]
-    metric_weights: dict[str, tf.Tensor | None]
-    gradient_norm: tf.Tensor
-    learning_rate: tf.Tensor
-    finite: tf.Tensor
-    loss_scale: tf.Tensor
+    results: StepResults
 
 
 class AsynchronousStep(Step, Protocol):
