@@ -132,7 +132,7 @@ class AsyncStep:
             self._count += 1
             number = self._count
             self.update.copies.wrote()
-        results = StepResults(*own, finite=change.finite, **scales, towers=own)
+        results = StepResults(**own._asdict(), finite=change.finite, **scales, towers=own)
         return AsyncResults(number, number - 1 - count_at_read, results)
 
     def make_updates(

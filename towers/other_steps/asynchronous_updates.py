@@ -12,8 +12,8 @@ import tensorflow as tf
 from towers.batches.feed import StopTraining, check_end
 from towers.batches.shards import Batches, split
 from towers.devices.placement import check_present
-from towers.loop.updates import Action, Position, StepReport, Updates
-from towers.other_steps.tower_threads import AsynchronousStep, FinishedUpdate, TowerThreads
+from towers.loop.updates import Action, Position, Step, StepReport, Updates
+from towers.other_steps.tower_threads import FinishedUpdate, TowerThreads
 from towers.step.results import StepResults
 
 
@@ -38,11 +38,11 @@ class AsynchronousUpdates(Updates):
             before it and possibly some after it have been applied.
     """
 
-    step: AsynchronousStep
+    step: Any  # It has more than every step has.
 
     def __init__(
         self,
-        step: AsynchronousStep,
+        step: Step,
         batches: Batches | tf.data.Dataset,
         *,
         position: Position = Position(),
