@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import keras
 import tensorflow as tf
@@ -37,7 +38,7 @@ from towers.layers.rows import Cut, even_cut, on, parts_of
 from towers.layers.scope import CallScope
 from towers.layers.sources import CONCATENATE, is_differentiable
 from towers.layers.values import Values, ValuesOnTowers
-from towers.variables.tower_scope import CALL_FUNCTION, is_of_tensorflow
+from towers.variables.tower_scope import CALL_FUNCTION, is_of
 
 CALL_LAYER = Hook(Operation, "__call__")
 COMPILED_LOSSES = Hook(CompileLoss, "call")
@@ -110,7 +111,7 @@ class LayerCalls:
         self._unasked: dict[str, str] = {}
         self._answers: dict[Any, Answer] = {}
         self._layers: dict[Any, Any] = {}  # They live as long as their ids are used.
-        self._twins: dict[int, tuple[Any, Any]] = {}
+        self._twins: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # By the function.
         self._compiled: dict[Any, Any] = {}
         self._is_first_call = self._leaves_xla = False
         self._used: set[Any] = set()  # The trainable variables of first calls.
@@ -130,20 +131,20 @@ class LayerCalls:
 
     def call_function(self, original: Any, function: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Returns what a `tf.function` returns; a twin of it is called."""
-        if is_of_tensorflow(function) or in_stateless_scope():
+        if is_of(function, "tensorflow.", "towers.compiled.data") or in_stateless_scope():
             return original(function, *args, **kwargs)
         if self._is_first_call:
             return function.python_function(*args, **kwargs)
-        is_new = id(function) not in self._twins
+        is_new = function not in self._twins
         if is_new:
             self._leaves_xla |= is_compiled(function)
         if is_new and tf.executing_eagerly():
             results = self._call_first(function, *args, **kwargs)
-            self._twins[id(function)] = (function, twin_of(function))
+            self._twins[function] = twin_of(function)
         else:
             if is_new:
-                self._twins[id(function)] = (function, twin_of(function))
-            results = original(self._twins[id(function)][1], *args, **kwargs)
+                self._twins[function] = twin_of(function)
+            results = original(self._twins[function], *args, **kwargs)
         if tf.executing_eagerly():
             self.tell()
         return results

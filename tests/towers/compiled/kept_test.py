@@ -158,6 +158,7 @@ def state_after(calls, model):
     ("kind", "calls"),
     [
         (keras.Sequential, 5),
+        (OwnStep, 2),
         pytest.param(keras.Sequential, 50, marks=pytest.mark.slow),
         pytest.param(OwnStep, 50, marks=pytest.mark.slow),
     ],

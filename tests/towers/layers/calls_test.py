@@ -2,9 +2,11 @@
 
 import contextlib
 import functools
+import gc
 import re
 import threading
 import types
+import weakref
 
 import keras
 import numpy as np
@@ -208,7 +210,7 @@ def test_a_variable_is_read_once_however_often_its_layer_is_called():
     with on_towers(2) as scope:
         calls(tf.constant(X))
         calls(tf.constant(X))
-        (twin,) = (twin for _, twin in scope._twins.values())
+        (twin,) = scope._twins.values()
         graph = twin.get_concrete_function(tf.TensorSpec([7, 6], tf.float64)).graph
     reads = [one for one in graph.get_operations() if one.type == "ReadVariableOp"]
     assert len(reads) == len(model.variables)
@@ -228,7 +230,7 @@ def test_gradients_of_several_calls_are_added_before_they_leave_their_tower():
         for _ in range(2):
             for one, other in zip(expected, step(tf.constant(X)), strict=True):
                 near(other, one)
-        (twin,) = (twin for _, twin in scope._twins.values())
+        (twin,) = scope._twins.values()
         graph = twin.get_concrete_function(tf.constant(X)).graph
     sums = [one for one in graph.get_operations() if one.type == "AddN"]
     shapes = {tuple(one.shape) for one in model.trainable_variables}
@@ -260,7 +262,7 @@ def test_a_deep_model_that_is_entered_costs_few_ops_more_than_one_that_is_cut_as
         with on_towers(2) as scope:
             for _ in range(2):
                 step(tf.constant(X))
-            (twin,) = (twin for _, twin in scope._twins.values())
+            (twin,) = scope._twins.values()
             operations = twin.get_concrete_function(tf.constant(X)).graph.get_operations()
         assert not [one.name for one in operations if "Random" in one.type]
         num_ops.append(len(operations))
@@ -293,6 +295,19 @@ def test_what_was_traced_before_is_cut_within_the_scope_and_untouched_after_it()
     assert not [name for name in names if "tower_" in name]
     assert type(traced).__call__ is CALL_FUNCTION.original
     assert keras.Operation.__call__ is CALL_LAYER.original
+
+
+def test_a_function_that_is_gone_is_not_kept_with_what_it_holds():
+    """Such as the arrays of a fit."""
+    model = dense(1)
+    with on_towers(2) as scope:
+        step = tf.function(lambda x: model(x), autograph=False)
+        for _ in range(2):
+            step(tf.constant(X))
+        gone = weakref.ref(step.python_function)
+        del step
+        gc.collect()
+        assert gone() is None and not scope._twins
 
 
 def test_other_threads_call_layers_as_ever():
@@ -512,7 +527,7 @@ def test_a_tower_runs_forward_and_backward_on_its_device():
     with on_towers(2) as scope:
         step(tf.constant(X))
         step(tf.constant(X))
-        (twin,) = (twin for _, twin in scope._twins.values())
+        (twin,) = scope._twins.values()
         operations = twin.get_concrete_function(tf.constant(X)).graph.get_operations()
     for tower, device in enumerate(devices):
         own = [one for one in operations if f"tower_{tower}" in one.name.split("/")]
