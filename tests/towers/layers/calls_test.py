@@ -633,7 +633,7 @@ def test_the_bytes_that_are_joined_on_one_device_are_told_from_a_megabyte_on(
         for _ in range(2):
             step(tf.constant(X))
     names = wide.name if reads_all else f"{wide.name}, {narrow.name}"
-    told = f"; 4 MB of outputs are joined on {devices[0]}(, where at most [0-9]+ MB were in use)?"
+    told = f"; 4 MB of outputs are joined on {devices[0]}(, where at most [0-9,]+ MB were in use)?"
     assert re.fullmatch(
         f"2 towers run {names}{told if reads_all else ''}\n", capsys.readouterr().out
     )
