@@ -314,12 +314,8 @@ class LayerCalls:
             by_index = dict(zip(answer.rows, rows, strict=True))
             return call.part(by_index, dict(zip(masks, others, strict=True)), scope)
 
-        towers = Towers(
-            self._rows(call, answer),
-            self.devices[0],
-            sums_rows=self.repeated_rows == "sum",
-            for_function=for_function,
-        )
+        options = {"sums_rows": self.repeated_rows == "sum", "for_function": for_function}
+        towers = Towers(self._rows(call, answer), self.devices[0], **options)
         rows = [call.leaves[index] for index in answer.rows]
         variables = call.layer.variables
         tables = {id(variables[index]) for index in answer.fixed}
