@@ -208,7 +208,7 @@ def between_devices(depth):
     with towers.layers_on(tower_devices(2)) as scope:
         step(tf.constant(X))
         step(tf.constant(X))
-        (twin,) = (twin for _, twin in scope._twins.values())
+        (twin,) = scope._twins.values()
         graph = twin.get_concrete_function(tf.TensorSpec([None, 4], tf.float64)).graph
     needed, rest = set(), [one.op for one in graph.outputs]
     while rest:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import keras
 import tensorflow as tf
@@ -33,11 +34,11 @@ from towers.layers.asking import CUT, INSIDE, WHOLE, Answer, ask, needs_trace, n
 from towers.layers.gradient import Towers
 from towers.layers.part import Call, Outcome, attributes_of, is_tensor, settings_of
 from towers.layers.reads import tapes_counted
-from towers.layers.rows import Cut, even_cut, parts_of
+from towers.layers.rows import Cut, even_cut, on, parts_of
 from towers.layers.scope import CallScope
 from towers.layers.sources import CONCATENATE, is_differentiable
 from towers.layers.values import Values, ValuesOnTowers
-from towers.variables.tower_scope import CALL_FUNCTION, is_of_tensorflow
+from towers.variables.tower_scope import CALL_FUNCTION, is_of
 
 CALL_LAYER = Hook(Operation, "__call__")
 COMPILED_LOSSES = Hook(CompileLoss, "call")
@@ -45,6 +46,8 @@ MEAN_METRIC = Hook(keras.metrics.Mean, "update_state")
 OPTIONAL = Hook(tf.experimental.Optional, "from_value")
 REPEATED_ROWS = ("sum", "keras")
 NORMS = "BatchNormalization takes each tower's rows by themselves (synchronized=True: all)"
+TAKEN = "_is_taken_in_parts"
+TOLD_BYTES = 2**20
 TABLES = "an Embedding's repeated rows are summed (repeated_rows='keras': not)"
 
 
@@ -108,10 +111,11 @@ class LayerCalls:
         self._unasked: dict[str, str] = {}
         self._answers: dict[Any, Answer] = {}
         self._layers: dict[Any, Any] = {}  # They live as long as their ids are used.
-        self._twins: dict[int, tuple[Any, Any]] = {}
+        self._twins: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # By the function.
         self._compiled: dict[Any, Any] = {}
         self._is_first_call = self._leaves_xla = False
         self._used: set[Any] = set()  # The trainable variables of first calls.
+        self._joined = self._most_joined = 0  # In bytes, of a first call.
         self._values = ValuesOnTowers(self._call_values, self.devices)
 
     @contextlib.contextmanager
@@ -127,33 +131,39 @@ class LayerCalls:
 
     def call_function(self, original: Any, function: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Returns what a `tf.function` returns; a twin of it is called."""
-        if is_of_tensorflow(function) or in_stateless_scope():
+        if is_of(function, "tensorflow.", "towers.compiled.data") or in_stateless_scope():
             return original(function, *args, **kwargs)
         if self._is_first_call:
             return function.python_function(*args, **kwargs)
-        if id(function) not in self._twins:
+        is_new = function not in self._twins
+        if is_new:
             self._leaves_xla |= is_compiled(function)
-        if id(function) not in self._twins and tf.executing_eagerly():
-            self._is_first_call = True
-            try:
-                losses = None if knows_rows(args) else as_in_graph
-                with (
-                    OPTIONAL.through(of_values),
-                    COMPILED_LOSSES.through(losses),
-                    VariableWatcher() as watcher,
-                ):
-                    results = function.python_function(*args, **kwargs)
-                self._used |= {one.ref() for one in watcher.watched_variables()}
-            finally:
-                self._is_first_call = False
-            self._twins[id(function)] = (function, twin_of(function))
-            self.tell()
-            return results
-        if id(function) not in self._twins:
-            self._twins[id(function)] = (function, twin_of(function))
-        results = original(self._twins[id(function)][1], *args, **kwargs)
+        if is_new and tf.executing_eagerly():
+            results = self._call_first(function, *args, **kwargs)
+            self._twins[function] = twin_of(function)
+        else:
+            if is_new:
+                self._twins[function] = twin_of(function)
+            results = original(self._twins[function], *args, **kwargs)
         if tf.executing_eagerly():
             self.tell()
+        return results
+
+    def _call_first(self, function: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """Returns what a `tf.function` returns without a graph, in which layers can be asked."""
+        self._is_first_call, self._joined = True, 0
+        losses = None if knows_rows(args) else as_in_graph
+        try:
+            with (
+                OPTIONAL.through(of_values),
+                COMPILED_LOSSES.through(losses),
+                VariableWatcher() as watcher,
+            ):
+                results = function.python_function(*args, **kwargs)
+        finally:
+            self._is_first_call = False
+        self._used |= {one.ref() for one in watcher.watched_variables()}
+        self._most_joined = max(self._most_joined, self._joined)
         return results
 
     def tell_why(self, name: str, reason: object) -> None:
@@ -212,6 +222,8 @@ class LayerCalls:
             yield TABLES
         if self._leaves_xla:
             yield "jit_compile is off"
+        if self._most_joined >= TOLD_BYTES:
+            yield joined_on(self.devices[0], self._most_joined)
 
     def call(self, original: Any, layer: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Returns what a layer returns, its rows on towers if it treats them apart."""
@@ -302,12 +314,8 @@ class LayerCalls:
             by_index = dict(zip(answer.rows, rows, strict=True))
             return call.part(by_index, dict(zip(masks, others, strict=True)), scope)
 
-        towers = Towers(
-            self._rows(call, answer),
-            self.devices[0],
-            sums_rows=self.repeated_rows == "sum",
-            for_function=for_function,
-        )
+        options = {"sums_rows": self.repeated_rows == "sum", "for_function": for_function}
+        towers = Towers(self._rows(call, answer), self.devices[0], **options)
         rows = [call.leaves[index] for index in answer.rows]
         variables = call.layer.variables
         tables = {id(variables[index]) for index in answer.fixed}
@@ -317,11 +325,21 @@ class LayerCalls:
         if len(columns) != len(answer.ways):
             raise OtherTensorsError
         joined = towers.join(columns, answer.ways)
+        if self._is_first_call and tf.executing_eagerly():
+            self._count(rows, joined)
         num_rows = rows[0].shape[0]
         for one, way in zip(joined, answer.ways, strict=True):
             if way.kind == CONCATENATE and way.multiple is not None and num_rows is not None:
                 one.set_shape([num_rows * way.multiple, *one.shape[1:]])
         return outcomes[0], joined
+
+    def _count(self, rows: Sequence[tf.Tensor], joined: Sequence[tf.Tensor]) -> None:
+        """Counts what a call joins, unless another call takes it in parts: then nothing travels."""
+        for one in rows:
+            if parts_of(one, self.devices) is not None and not hasattr(one, TAKEN):
+                setattr(one, TAKEN, True)
+                self._joined -= num_bytes(one)
+        self._joined += sum(map(num_bytes, joined))
 
     def _rows(self, call: Call, answer: Answer) -> Cut:
         """Returns how the rows of a call are cut: as those of an argument that towers made."""
@@ -371,6 +389,21 @@ def share_of(layers: Sequence[Any], used: Iterable[Any]) -> float:
     own = {stored_value(one).ref() for layer in layers for one in layer.trainable_variables}
     sizes = {one: one.deref().shape.num_elements() for one in {*own, *used}}
     return sum(sizes[one] for one in own) / max(sum(sizes.values()), 1) if sizes else 1.0
+
+
+def joined_on(device: str, size: int) -> str:
+    """Returns how many bytes a step joins on a device, beside the most that was in use there."""
+    place = on(
+        device, tf.zeros([])
+    ).device  # TensorFlow takes another where there is none so named.
+    peak = tf.config.experimental.get_memory_info(place)["peak"]  # 0 where it is not known.
+    beside = f", where at most {peak / 1e6:,.0f} MB were in use" if peak else ""
+    return f"{size / 1e6:,.0f} MB of outputs are joined on {device}{beside}"
+
+
+def num_bytes(tensor: tf.Tensor) -> int:
+    """Returns the size of a tensor that has a value."""
+    return int(tensor.dtype.size * tensor.shape.num_elements())
 
 
 def listed(names: Sequence[str]) -> str:

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from towers.batches.shards import check_batch_spec
 from towers.devices.placement import check_devices
+from towers.ground.arguments import check_choice
 from towers.ground.host import HOST
 from towers.ground.private_apis import could_possibly_record
 from towers.layers.gradient import Towers
@@ -60,7 +61,8 @@ def parallel(
     ([2.0, 4.0, 8.0], 7.0)
     """
     check_devices(devices)
-    check_merge(merge)
+    for choice in keras.tree.flatten(merge):
+        check_choice("merge", choice, MERGES)
     tensors = tf.nest.map_structure(tf.convert_to_tensor, tensors)
     check_tensors(tensors)
     run, rows = functools.partial(call, function, tensors), tf.nest.flatten(tensors)
@@ -131,15 +133,6 @@ def parts_for(choice: str, parts: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
         )
     is_whole = choice == MEAN and part.dtype.is_integer
     return [tf.cast(part, tf.float64) for part in parts] if is_whole else parts
-
-
-def check_merge(merge: Any) -> None:
-    """Raises ValueError for an unknown way to merge."""
-    for choice in keras.tree.flatten(merge):
-        if choice not in MERGES:
-            raise ValueError(
-                f"merge must be one of {', '.join(MERGES)}, or a nest of them. Received {choice!r}."
-            )
 
 
 def check_tensors(tensors: dict[str, Any]) -> None:

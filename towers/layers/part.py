@@ -167,12 +167,15 @@ class Call:
 
     def with_tensors(self, tensors: Sequence[tf.Tensor], masks: dict[int, tf.Tensor]) -> Call:
         """Returns the call with other tensors as arguments, and their Keras masks by index."""
-        values = iter(tensors)
-        leaves = [next(values) if is_tensor(leaf) else leaf for leaf in self.leaves]
+        places = [index for index, leaf in enumerate(self.leaves) if is_tensor(leaf)]
+        return self._with_leaves(dict(zip(places, tensors, strict=True)), masks)
+
+    def _with_leaves(self, others: dict[int, tf.Tensor], masks: dict[int, tf.Tensor]) -> Call:
+        """Returns the call with other tensors and Keras masks as arguments, by index."""
+        leaves = [others.get(index, leaf) for index, leaf in enumerate(self.leaves)]
         for index, mask in masks.items():
             set_keras_mask(leaves[index], mask)
-        args, kwargs = tf.nest.pack_sequence_as(self._structure, leaves)
-        return Call(self.layer, self._run, args, kwargs)
+        return Call(self.layer, self._run, *tf.nest.pack_sequence_as(self._structure, leaves))
 
     def whole(self) -> Any:
         """Returns what the layer returns for all rows."""
@@ -194,13 +197,10 @@ class Call:
             masks: by index, their Keras masks.
             scope: the scope in which the layer reads and assigns variables.
         """
-        leaves = [rows.get(index, leaf) for index, leaf in enumerate(self.leaves)]
-        for index, mask in masks.items():
-            set_keras_mask(leaves[index], mask)
-        args, kwargs = tf.nest.pack_sequence_as(self._structure, leaves)
+        own = self._with_leaves(rows, masks)
         before = attributes_of(self.layer)
         with scope:
-            outputs = self._run(self.layer, *args, **kwargs)
+            outputs = own.whole()
         after = attributes_of(self.layer)
         changed = [key for key, (_, value) in after.items() if is_other(value, before.get(key))]
         stored = [Stored(after[key][0], key[1], after[key][1]) for key in changed]

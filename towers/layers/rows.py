@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from towers.batches.shards import take_rows
+from towers.batches.shards import cut_rows as cut_batch
 from towers.ground.private_apis import get_default_graph
 from towers.travel.pairs import part_sizes
 
@@ -73,14 +73,10 @@ def even_cut(tensor: tf.Tensor, devices: Sequence[str]) -> Cut:
 
 
 def cut_rows(tensor: tf.Tensor, cut: Cut) -> list[tf.Tensor]:
-    """Returns the rows of each tower, on its device."""
+    """Returns the rows of each tower; those that it computed itself are on its device already."""
     if cut.is_that_of(tensor):
         return list(getattr(tensor, PARTS).tensors)
-    parts, start = [], tf.zeros([], tf.int32)
-    for size in cut.sizes:
-        parts.append(take_rows(tensor, start, size))
-        start += size
-    return [on(device, part) for device, part in zip(cut.devices, parts, strict=True)]
+    return [shard.batch for shard in cut_batch(tensor, cut.sizes)]
 
 
 def join_rows(parts: Sequence[tf.Tensor], cut: Cut, device: str) -> tf.Tensor:
@@ -90,11 +86,19 @@ def join_rows(parts: Sequence[tf.Tensor], cut: Cut, device: str) -> tf.Tensor:
     call of the towers uses it, nothing travels.
     """
     with tf.device(device):
-        counted = [part[:size] for part, size in zip(parts, cut.sizes, strict=True)]
+        counted = [first_rows(*pair) for pair in zip(parts, cut.sizes, strict=True)]
         joined = tf.concat(counted, axis=0)
     if cut.multiple is not None:
         setattr(joined, PARTS, Parts(cut, list(parts)))
     return joined
+
+
+def first_rows(tensor: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
+    """Returns `tensor[:size]`, which TensorFlow would make of three times as many ops."""
+    if tensor.shape.rank is None:
+        return tensor[:size]
+    others = tensor.shape.rank - 1
+    return tf.slice(tensor, [0] * (1 + others), [size, *[-1] * others])
 
 
 def on(device: str, tensor: Any) -> Any:

@@ -10,7 +10,7 @@ import keras
 import tensorflow as tf
 
 from towers.ground.private_apis import stored_value
-from towers.step.micro_batches import fold_in, part_of
+from towers.step.micro_batches import Part, fold_in
 from towers.step.sums import add_states, merge_state, share_of_state
 from towers.travel.pairs import add_in_pairs
 from towers.variables.shared_variables import is_seed
@@ -74,9 +74,11 @@ class CallScope(keras.StatelessScope):
 
 def assign_once(scopes: Sequence[CallScope], sizes: Sequence[tf.Tensor]) -> None:
     """Assigns one value to each variable that the towers assigned; means are weighted by rows."""
+    if not scopes[0].assigned:
+        return
     weights = [tf.cast(size, tf.float64) for size in sizes]
     nonempty = [tf.cast(size > 0, tf.float64) for size in sizes]
-    parts = [part_of(tower, tower, 0, tf.zeros([], tf.int64)) for tower in range(len(scopes))]
+    parts = [Part(i, tf.zeros([2], tf.int64), tf.constant(i == 0)) for i in range(len(scopes))]
     for variable in scopes[0].assigned:
         before = tf.convert_to_tensor(variable.value)
         values = [scope.state_mapping[id(variable)] for scope in scopes]

@@ -28,7 +28,7 @@ from towers.saving.checkpoint_files import Groups
 from towers.step.builder import Blueprint, draw_blueprint
 from towers.step.exchange import total_of
 from towers.step.options import StepOptions
-from towers.step.results import mean_results
+from towers.step.results import StepResults, TowerResults, mean_results
 from towers.step.tower import Tower
 from towers.step.tower_function import TowerFn, check_kinds
 from towers.step.tracing import number_on_host, trace
@@ -126,20 +126,14 @@ class AsyncStep:
         self.update.copies.refresh()
         self._probe.ask_once(shards)
         count_at_read = self._count
-        change, results = self._computes[tower](shards, number_on_host(batch_number))
+        change, own = self._computes[tower](shards, number_on_host(batch_number))
         with self._turn:
             scales = self._apply_change(change)
             self._count += 1
             number = self._count
             self.update.copies.wrote()
-        return AsyncResults(
-            number=number,
-            staleness=number - 1 - count_at_read,
-            **results,
-            gradient_norm=change.gradient_norm,
-            finite=change.finite,
-            **scales,
-        )
+        results = StepResults(**own._asdict(), finite=change.finite, **scales, towers=own)
+        return AsyncResults(number, number - 1 - count_at_read, results)
 
     def make_updates(
         self, batches: Batches | tf.data.Dataset, position: Position = Position()
@@ -197,7 +191,7 @@ class AsyncStep:
 
     def _compute(
         self, tower: Tower, shards: tuple[Shard, ...], batch_number: tf.Tensor
-    ) -> tuple[Change, dict[str, Any]]:
+    ) -> tuple[Change, TowerResults]:
         """Returns the change of one forward and backward pass, and the means over its batch."""
         copies = self.update.copies
         upload = upload_for(copies.shared.read_whole, copies.devices, [tower.device])
@@ -208,7 +202,8 @@ class AsyncStep:
             sums = tower.run(values, shards[0], batch_number, totals)
             before = [values[id(state)] for state in copies.shared.states]
             change = self.update.average(total_of(sums), before)
-            return as_differences(change, before), mean_results(sums)
+            own = TowerResults(**mean_results(sums), gradient_norm=change.gradient_norm)
+            return as_differences(change, before), own
 
 
 def as_differences(change: Change, before: Sequence[Any]) -> Change:

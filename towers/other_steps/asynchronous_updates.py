@@ -12,14 +12,9 @@ import tensorflow as tf
 from towers.batches.feed import StopTraining, check_end
 from towers.batches.shards import Batches, split
 from towers.devices.placement import check_present
-from towers.loop.updates import Action, Position, StepReport, Updates
-from towers.other_steps.tower_threads import (
-    AsynchronousStep,
-    AsyncResults,
-    FinishedUpdate,
-    TowerThreads,
-)
-from towers.step.results import StepResults, TowerResults
+from towers.loop.updates import Action, Position, Step, StepReport, Updates
+from towers.other_steps.tower_threads import FinishedUpdate, TowerThreads
+from towers.step.results import StepResults
 
 
 class AsynchronousUpdates(Updates):
@@ -43,11 +38,11 @@ class AsynchronousUpdates(Updates):
             before it and possibly some after it have been applied.
     """
 
-    step: AsynchronousStep
+    step: Any  # It has more than every step has.
 
     def __init__(
         self,
-        step: AsynchronousStep,
+        step: Step,
         batches: Batches | tf.data.Dataset,
         *,
         position: Position = Position(),
@@ -108,7 +103,7 @@ class AsynchronousUpdates(Updates):
         update, tower = finished.results, finished.tower
         waits = np.zeros(len(self.step.devices))
         waits[tower] = finished.wait
-        results = as_step_results(update, tower, len(waits))
+        results = as_one_of(update.results, tower, len(waits))
         step = int(update.number)
         self._finite.add(step, results, tower)
         before = Position(step - 1, begin.epoch, begin.epoch_step + step - 1 - begin.step)
@@ -125,27 +120,19 @@ class AsynchronousUpdates(Updates):
         )
 
 
-def as_step_results(update: AsyncResults, tower: int, num_towers: int) -> StepResults:
+def as_one_of(results: StepResults, tower: int, num_towers: int) -> StepResults:
     """Returns the results of one tower's update as those of a step, the other towers NaN."""
-    own = update._asdict()
-    shared = {name: own[name] for name in StepResults._fields if name in own}
 
-    def alone(value: Any, others: float = np.nan) -> np.ndarray:
+    def alone(value: Any, others: float = np.nan) -> Any:
+        if value is None:
+            return None
         each = np.full([num_towers, *np.shape(value)], others)
         each[tower] = value
         return each
 
-    weights = update.metric_weights
-    return StepResults(
-        **shared,
-        towers=TowerResults(
-            loss=alone(update.loss),
-            weight=alone(update.weight, 0),
-            metrics={name: alone(value) for name, value in update.metrics.items()},
-            metric_weights={
-                name: None if weight is None else alone(weight, 0)
-                for name, weight in weights.items()
-            },
-            gradient_norm=alone(update.gradient_norm),
-        ),
+    own = results.towers
+    weights = {name: alone(weight, 0) for name, weight in own.metric_weights.items()}
+    each = tf.nest.map_structure(alone, own)
+    return results._replace(
+        towers=each._replace(weight=alone(own.weight, 0), metric_weights=weights)
     )

@@ -180,9 +180,15 @@ class JointStep:
         optimizers = {f"{name}_optimizer": one["optimizer"] for name, one in groups.items()}
         return {"variables": variables, **optimizers}
 
-    def averaged(self) -> contextlib.AbstractContextManager[None]:
-        """The scope in which the variables hold their optimizers' averages (`use_ema=True`)."""
-        return Together(step.averaged() for step in self.steps.values())
+    def averaged(self) -> contextlib.AbstractContextManager[Any]:
+        """The scope in which the variables hold their optimizers' averages (`use_ema=True`).
+
+        They hold them from this call on.
+        """
+        scopes = contextlib.ExitStack()  # One that is never left leaves none.
+        for step in self.steps.values():
+            scopes.enter_context(step.averaged())
+        return scopes
 
     def check_copies(self) -> None:
         """Raises RuntimeError unless all copies of the variables are bit-identical."""
@@ -205,25 +211,6 @@ def assign(values: Iterable[tuple[keras.Variable, tf.Tensor]]) -> None:
     """Gives variables their values."""
     for variable, value in values:
         variable.assign(value)
-
-
-class Together:
-    """Several scopes as one, entered in their order; if it is never left, none of them is.
-
-    Args:
-        scopes: the scopes.
-    """
-
-    def __init__(self, scopes: Iterable[contextlib.AbstractContextManager[None]]):
-        self._scopes = list(scopes)
-
-    def __enter__(self) -> None:
-        for scope in self._scopes:
-            scope.__enter__()
-
-    def __exit__(self, *error: Any) -> None:
-        for scope in reversed(self._scopes):
-            scope.__exit__(*error)
 
 
 def join(results: Mapping[str, StepResults]) -> StepResults:

@@ -32,23 +32,17 @@ def recompute(function: Callable[..., Any]) -> Callable[..., Any]:
         scope = current_scope()
         if scope is None:
             return function(*args, **kwargs)
-        return call_in(scope, function, (args, kwargs))
+        own, num_versions = Call(scope, function, (args, kwargs)), scope.num_versions
+        outputs = own.run(*own.inputs)
+        if scope.num_versions > num_versions:
+            raise RuntimeError(
+                "towers.steps.recompute got a function that assigns trainable variables, as "
+                "SpectralNormalization does: their gradients would be lost. Call such layers "
+                "outside of it."
+            )
+        return outputs
 
     return call
-
-
-def call_in(scope: TowerScope, function: Callable[..., Any], arguments: Any) -> Any:
-    """Returns the function's outputs in a tower; their gradients call the function again."""
-    call = Call(scope, function, arguments)
-    num_versions = scope.num_versions
-    outputs = call.run(*call.inputs)
-    if scope.num_versions > num_versions:
-        raise RuntimeError(
-            "towers.steps.recompute got a function that assigns trainable variables, as "
-            "SpectralNormalization does: their gradients would be lost. Call such layers outside "
-            "of it."
-        )
-    return outputs
 
 
 class Call:
@@ -115,25 +109,12 @@ def gradients_of(
         inputs, variables: what the outputs were computed from.
     """
     pairs = zip(tf.nest.flatten(outputs), upstream, strict=True)
-    targets = [pair for pair in pairs if is_floating(pair[0])]
-    sources = [*inputs, *variables]
-    found = iter(
-        tape.gradient(
-            [target for target, _ in targets],
-            list(filter(is_floating, sources)),
-            output_gradients=[gradient for _, gradient in targets],
-        )
-    )
-    gradients = [next(found) if is_floating(source) else None for source in sources]
-    of_inputs, of_variables = gradients[: len(inputs)], gradients[len(inputs) :]
+    targets, given = zip(*(pair for pair in pairs if is_source(pair[0])), strict=True)
+    found = tape.gradient(targets, [*inputs, *variables], output_gradients=given)
+    of_inputs, of_variables = found[: len(inputs)], found[len(inputs) :]
     return (of_inputs, of_variables) if variables else of_inputs
-
-
-def is_floating(value: tf.Tensor | tf.Variable) -> bool:
-    """Returns whether a tensor or a variable can have a gradient."""
-    return value.dtype.is_floating
 
 
 def is_source(value: Any) -> bool:
     """Returns whether a value is a tensor that can have a gradient."""
-    return isinstance(value, tf.Tensor) and is_floating(value)
+    return isinstance(value, tf.Tensor) and value.dtype.is_floating

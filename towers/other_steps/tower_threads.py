@@ -7,14 +7,15 @@ import queue
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from towers.batches.feed import PATIENCE, StopTraining, drop
 from towers.batches.shards import Shard
-from towers.loop.updates import Position, Step
+from towers.loop.updates import Position
+from towers.step.results import StepResults
 
 MOST_UNREPORTED = 8  # Updates per tower, done or under way, by which actions may lag behind.
 
@@ -35,9 +36,7 @@ class TowerThreads:
         num_updates: the number of updates done; failed ones do not count.
     """
 
-    def __init__(
-        self, step: AsynchronousStep, dataset: tf.data.Dataset, begin: Position, limit: int | None
-    ):
+    def __init__(self, step: Any, dataset: tf.data.Dataset, begin: Position, limit: int | None):
         self.num_updates = 0
         self._step = step
         self._begin = begin
@@ -109,14 +108,11 @@ class TowerThreads:
                     raise self._error
             yield
         finally:
-            self._resume()
-
-    def _resume(self) -> None:
-        with self._state:
-            self._num_pauses -= 1
-            if not self._num_pauses:
-                self._last_time = self._resumed = time.perf_counter()
-                self._state.notify_all()
+            with self._state:
+                self._num_pauses -= 1
+                if not self._num_pauses:
+                    self._last_time = self._resumed = time.perf_counter()
+                    self._state.notify_all()
 
     def _work(self, tower: int) -> None:
         """Runs in a tower's thread: makes updates until no batch is left."""
@@ -234,7 +230,9 @@ class TowerThreads:
             while number in early:
                 if ready is not None:
                     yield ready, False
-                    self._hand_over()
+                    with self._state:  # A tower may take another batch.
+                        self._num_handed += 1
+                        self._state.notify_all()
                 ready, number = early.pop(number), number + 1
         if ready is not None:
             yield ready, self._exhausted
@@ -247,12 +245,6 @@ class TowerThreads:
             self._state.wait_for(lambda: not self._finished.empty() or not self._num_working)
             return self._finished.empty()
 
-    def _hand_over(self) -> None:
-        """Counts an update that was reported, so that a tower may take another batch."""
-        with self._state:
-            self._num_handed += 1
-            self._state.notify_all()
-
 
 def as_number(value: Any) -> np.ndarray | None:
     """Returns a tensor's value; None stays None."""
@@ -260,38 +252,17 @@ def as_number(value: Any) -> np.ndarray | None:
 
 
 class AsyncResults(NamedTuple):
-    """The results of one update by one tower, scalars over its batch.
+    """The results of one update by one tower.
 
     Attributes:
         number: the update's number, from 1.
         staleness: how many updates of other towers came between its read and its write.
-        loss, weight, metrics, metric_weights, gradient_norm, learning_rate, finite, loss_scale:
-            as in `StepResults`.
+        results: those of its batch, in which `towers` are those of the one tower, scalars.
     """
 
     number: int
     staleness: int
-    loss: tf.Tensor
-    weight: tf.Tensor
-    metrics: dict[str, tf.Tensor]
-    metric_weights: dict[str, tf.Tensor | None]
-    gradient_norm: tf.Tensor
-    learning_rate: tf.Tensor
-    finite: tf.Tensor
-    loss_scale: tf.Tensor
-
-
-class AsynchronousStep(Step, Protocol):
-    """The step that towers' threads call, such as an `AsyncStep`."""
-
-    def __call__(self, tower: int, shards: tuple[Shard, ...], batch_number: int) -> AsyncResults:
-        """Runs one tower on one batch and updates the variables."""
-
-    def dry_run(self, shards: tuple[Shard, ...]) -> None:
-        """Runs every tower once without an update."""
-
-    def count_from(self, number: int) -> None:
-        """Sets how many updates the run has done so far."""
+    results: StepResults
 
 
 class FinishedUpdate(NamedTuple):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
-import functools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -165,14 +164,15 @@ def current_scope() -> TowerScope | None:
 
 def call_code(original: Any, function: Any, /, *args: Any, **kwargs: Any) -> Any:
     """Returns what the code of a `tf.function` does: a trace would keep the values of one tower."""
-    run = functools.partial(original, function) if is_of_tensorflow(function) else code_of(function)
-    return run(*args, **kwargs)
+    if is_of(function, "tensorflow."):  # Some of these need a graph of their own.
+        return original(function, *args, **kwargs)
+    return code_of(function)(*args, **kwargs)
 
 
-def is_of_tensorflow(function: Any) -> bool:
-    """Returns whether TensorFlow wrote a `tf.function`; some of these need a graph of their own."""
+def is_of(function: Any, *modules: str) -> bool:
+    """Returns whether a `tf.function` was written in one of the modules, which begin so."""
     module = getattr(function.python_function, "__module__", None) or ""
-    return module.startswith("tensorflow.")
+    return module.startswith(modules)
 
 
 def depends_on(value: tf.Tensor, tensors: Iterable[tf.Tensor]) -> bool:

@@ -2,8 +2,11 @@
 
 import contextlib
 import functools
+import gc
+import re
 import threading
 import types
+import weakref
 
 import keras
 import numpy as np
@@ -207,7 +210,7 @@ def test_a_variable_is_read_once_however_often_its_layer_is_called():
     with on_towers(2) as scope:
         calls(tf.constant(X))
         calls(tf.constant(X))
-        (twin,) = (twin for _, twin in scope._twins.values())
+        (twin,) = scope._twins.values()
         graph = twin.get_concrete_function(tf.TensorSpec([7, 6], tf.float64)).graph
     reads = [one for one in graph.get_operations() if one.type == "ReadVariableOp"]
     assert len(reads) == len(model.variables)
@@ -227,13 +230,43 @@ def test_gradients_of_several_calls_are_added_before_they_leave_their_tower():
         for _ in range(2):
             for one, other in zip(expected, step(tf.constant(X)), strict=True):
                 near(other, one)
-        (twin,) = (twin for _, twin in scope._twins.values())
+        (twin,) = scope._twins.values()
         graph = twin.get_concrete_function(tf.constant(X)).graph
     sums = [one for one in graph.get_operations() if one.type == "AddN"]
     shapes = {tuple(one.shape) for one in model.trainable_variables}
     of_weights = [one for one in sums if tuple(one.outputs[0].shape) in shapes]
     on_second = [one for one in of_weights if one.device.endswith(devices[1].rpartition("/")[2])]
     assert len(on_second) == len(model.trainable_variables)
+
+
+class Centred(keras.layers.Layer):
+    """Couples rows by their mean."""
+
+    def call(self, inputs):
+        return inputs - keras.ops.mean(inputs, axis=0)
+
+
+def test_a_deep_model_that_is_entered_costs_few_ops_more_than_one_that_is_cut_as_a_whole():
+    """Each of its layers is cut by itself; what goes from one to the next stays in parts."""
+    num_ops = []
+    for middle in (keras.layers.LayerNormalization(), Centred()):
+        ends = [keras.layers.Dense(6, "tanh") for _ in range(12)]
+        model = keras.Sequential([keras.Input((6,)), *ends[:6], middle, *ends[6:]])
+
+        @tf.function
+        def step(x, model=model):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_sum(model(x) ** 2)
+            return tape.gradient(loss, model.trainable_variables)
+
+        with on_towers(2) as scope:
+            for _ in range(2):
+                step(tf.constant(X))
+            (twin,) = scope._twins.values()
+            operations = twin.get_concrete_function(tf.constant(X)).graph.get_operations()
+        assert not [one.name for one in operations if "Random" in one.type]
+        num_ops.append(len(operations))
+    assert num_ops[0] < num_ops[1] < 1.5 * num_ops[0]
 
 
 def test_that_xla_compiles_nothing_is_told(capsys):
@@ -262,6 +295,19 @@ def test_what_was_traced_before_is_cut_within_the_scope_and_untouched_after_it()
     assert not [name for name in names if "tower_" in name]
     assert type(traced).__call__ is CALL_FUNCTION.original
     assert keras.Operation.__call__ is CALL_LAYER.original
+
+
+def test_a_function_that_is_gone_is_not_kept_with_what_it_holds():
+    """Such as the arrays of a fit."""
+    model = dense(1)
+    with on_towers(2) as scope:
+        step = tf.function(lambda x: model(x), autograph=False)
+        for _ in range(2):
+            step(tf.constant(X))
+        gone = weakref.ref(step.python_function)
+        del step
+        gc.collect()
+        assert gone() is None and not scope._twins
 
 
 def test_other_threads_call_layers_as_ever():
@@ -325,10 +371,6 @@ def test_masks_of_inputs_and_outputs_go_along():
 
 
 def test_the_line_names_what_runs_whole_and_why(capsys):
-    class Centred(keras.layers.Layer):
-        def call(self, inputs):
-            return inputs - keras.ops.mean(inputs, axis=0)
-
     class Hollow(Centred):
         def build(self, shape):
             self.inner = keras.layers.Dense(3)  # Never called as a layer.
@@ -485,7 +527,7 @@ def test_a_tower_runs_forward_and_backward_on_its_device():
     with on_towers(2) as scope:
         step(tf.constant(X))
         step(tf.constant(X))
-        (twin,) = (twin for _, twin in scope._twins.values())
+        (twin,) = scope._twins.values()
         operations = twin.get_concrete_function(tf.constant(X)).graph.get_operations()
     for tower, device in enumerate(devices):
         own = [one for one in operations if f"tower_{tower}" in one.name.split("/")]
@@ -569,3 +611,29 @@ def test_the_share_of_the_weights_that_towers_hold_is_told(columns, told, capsys
         step(tf.constant(X))
     line = capsys.readouterr().out.strip().removeprefix(f"2 towers run {layer.name}")
     assert line.startswith(told) if told else line == ""
+
+
+@pytest.mark.parametrize(
+    ("devices", "reads_all"),
+    [(tower_devices(2), True), (tower_devices(2), False), (["/GPU:0", "/GPU:1"], True)],
+    ids=["all rows", "parts", "devices that are not there"],
+)
+def test_the_bytes_that_are_joined_on_one_device_are_told_from_a_megabyte_on(
+    devices, reads_all, capsys
+):
+    """A step reads the wide output itself, or another layer takes it in parts, twice."""
+    wide, narrow = dense(75_000, inputs=1), dense(1, inputs=75_000)
+
+    @tf.function
+    def step(x):
+        hidden = wide(x[:, :1])
+        return tf.reduce_sum(hidden) if reads_all else narrow(hidden) + narrow(hidden)
+
+    with towers.layers_on(devices):
+        for _ in range(2):
+            step(tf.constant(X))
+    names = wide.name if reads_all else f"{wide.name}, {narrow.name}"
+    told = f"; 4 MB of outputs are joined on {devices[0]}(, where at most [0-9,]+ MB were in use)?"
+    assert re.fullmatch(
+        f"2 towers run {names}{told if reads_all else ''}\n", capsys.readouterr().out
+    )
