@@ -150,12 +150,14 @@ def _detokeniser(language: str) -> Callable[[Sequence[str]], str]:
 
 
 _LETTERS = rf"[^\W{WIDE}]+(?:[{MARKS}{JOINERS}]+[^\W{WIDE}]*)*"
+# For speed, words before a blank come first, and case is ignored only where it has to be.
 _WORD = rf"""
-    (?:https?://|www\.)[^\s"'()\[\]{{}}{WIDE}]+      # An address.
+    [A-Za-z]+(?=[ ])
+    | (?i:https?://|www\.)[^\s"'()\[\]{{}}{WIDE}]+   # An address.
     | [0-9]+(?:[.,:/][0-9]+)+                        # 1,000, 3.5 or 7:30.
-    | (?:[A-Za-z]\.){{2,}}                           # U.S.
+    | (?=\w\.)(?i:(?:[A-Z]\.){{2,}})                 # U.S.
     | {_LETTERS}(?:['&-]{_LETTERS})*             # don't, well-known, C4.
-    | '{AFTER_APOSTROPHE}                            # The 's after another character.
+    | '(?i:{AFTER_APOSTROPHE})                       # The 's after another character.
     | \.\.\.
     | \S
 """
@@ -163,8 +165,8 @@ _CHINESE = r"[\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0003ffff]"
 # Next to Chinese, and not the beginning of a longer word or number.
 _PLAIN = rf"[A-Za-z0-9]+(?!['&-]?[^\W{WIDE}]|[.,:/][0-9])"
 _CHINESE_RUN = rf"(?P<chinese>[A-Za-z0-9]*{_CHINESE}(?:{_CHINESE}|{_PLAIN})*)"
-_WORDS = re.compile(_WORD, re.VERBOSE | re.IGNORECASE)
-_CHINESE_OR_WORDS = re.compile(f"{_CHINESE_RUN} | {_WORD}", re.VERBOSE | re.IGNORECASE)
+_WORDS = re.compile(_WORD, re.VERBOSE)
+_CHINESE_OR_WORDS = re.compile(f"(?i:{_CHINESE_RUN}) | {_WORD}", re.VERBOSE)
 _CHINESE_WORD = re.compile(_CHINESE_RUN, re.VERBOSE)
 _WITHIN_LATIN = re.compile("[A-Za-z0-9]{2}")
 
