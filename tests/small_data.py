@@ -41,7 +41,7 @@ def write_idx(folder: Path) -> None:
 def write_language_text(folder: Path, name: str) -> None:
     """Writes 120 sentences for each part, in files of this name."""
     folder.mkdir()
-    for part in ("train", "valid", "test"):
+    for part in ("train", "validation", "test"):
         lines = stories.text(part).splitlines(keepends=True)[:120]
         (folder / name.format(part)).write_text("".join(lines))
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from towers.data.folders import format_suffixes
+from towers.data.folders import PARTS, TRAIN, VALIDATION, format_suffixes
 from towers.data.image_files.checking import Finding, check_examples
 from towers.data.image_files.decoding import (
     ANY,
@@ -28,9 +28,6 @@ from towers.data.image_files.decoding import (
 )
 from towers.data.image_files.listing import Listed, Reading, list_examples
 from towers.data.image_files.records import (
-    PARTS,
-    TRAIN,
-    VALIDATION,
     Example,
     class_names_beside,
     read_picture,

@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from towers.data.folders import TEST, TRAIN, VALIDATION
 from towers.ground.extras import import_extra
 
-TRAIN, VALIDATION, TEST = PARTS = ("train", "validation", "test")
 PART_NAMES = {
     "train": TRAIN,
     "training": TRAIN,

@@ -22,7 +22,7 @@ import towers.data.reading.parquet as parquet
 import towers.data.reading.speakers as speakers
 import towers.data.reading.tsv as tsv
 import towers.data.reading.yaml_files as yaml_files
-from towers.data.folders import folders_below
+from towers.data.folders import TEST, TRAIN, VALIDATION, folders_below
 from towers.data.reading.dialogue_file import (
     DAMAGED,
     Dialogue,
@@ -140,7 +140,7 @@ def read_dialogues(
 ) -> Iterator[Dialogue]:
     """Returns an iterator over the dialogues of files and folders, each a list of turns.
 
-    The names of files that say train, valid or test tell the parts (`file_parts`).
+    The names of files that say train, validation or test tell the parts (`file_parts`).
 
     A turn is stripped, but otherwise unchanged. An unusable one (blank, no letter or digit,
     undecodable, ...) is an empty string, so that questions and answers keep their places. Files
@@ -241,12 +241,12 @@ def file_parts(files_of: Mapping[Path, Sequence[Path]]) -> dict[Path, str | None
     files = [(file, path) for path, own in files_of.items() for file in own]
     above = [file.relative_to(path).parts[:-1] if path.is_dir() else () for file, path in files]
     named = [part_name(file, names) for (file, _), names in zip(files, above, strict=True)]
-    held_out = "valid" if "valid" in named else "test"
-    if held_out not in named or not any(part in ("train", None) for part in named):
+    held_out = VALIDATION if VALIDATION in named else TEST
+    if held_out not in named or not any(part in (TRAIN, None) for part in named):
         return dict.fromkeys(file for file, _ in files)
-    means = {"test": "unused"} | {held_out: "held_out"}
+    means = {TEST: "unused"} | {held_out: "held_out"}
     return {
-        file: means.get(part or "", "train") for (file, _), part in zip(files, named, strict=True)
+        file: means.get(part or "", TRAIN) for (file, _), part in zip(files, named, strict=True)
     }
 
 

@@ -11,11 +11,18 @@ from pathlib import Path
 from typing import NamedTuple
 
 from towers.data.compression import decompressed, read_errors
-from towers.data.folders import files_below, format_suffixes, suffix_of
+from towers.data.folders import (
+    PARTS,
+    TEST,
+    TRAIN,
+    VALIDATION,
+    files_below,
+    format_suffixes,
+    suffix_of,
+)
 from towers.data.reading.parquet import MAGIC
 from towers.data.text.files import reason_of
 
-PARTS = ("train", "valid", "test")
 KINDS = {
     "text": (".txt", ".text", ".md", ".tokens"),
     "json_lines": (".jsonl", ".ndjson"),
@@ -54,9 +61,7 @@ BEGINNINGS = {
 _BEGIN_BYTES = 256
 _RECORD = re.compile(rb"\s*\{\s*\"[^\n]*\}\s*\n\s*\{")  # An object, and one on the next line.
 _RECORD_BYTES = 1 << 20
-_PART_NAMES = {"valid": "valid", "validation": "valid", "val": "valid", "dev": "valid"} | {
-    part: part for part in PARTS
-}
+_PART_NAMES = {part: part for part in PARTS} | dict.fromkeys(("valid", "val", "dev"), VALIDATION)
 
 
 class TextFile(NamedTuple):
@@ -65,7 +70,7 @@ class TextFile(NamedTuple):
     Attributes:
         path: of the file.
         kind: text, json_lines or parquet.
-        part: train, valid or test; None for a file whose passages are dealt out to all three.
+        part: train, validation or test; None for a file whose passages are dealt out to all three.
     """
 
     path: Path
@@ -117,23 +122,23 @@ def find_texts(paths: Iterable[str | os.PathLike[str]], *, code: bool = False) -
 def parts_of(named: Sequence[str | None]) -> list[str | None]:
     """Returns the part of each file, None for one that is dealt out, from what its name tells.
 
-    >>> parts_of(["train", "valid", None])
-    ['train', 'valid', 'train']
+    >>> parts_of(["train", "validation", None])
+    ['train', 'validation', 'train']
     >>> parts_of(["train", "test", None])
     [None, 'test', None]
-    >>> parts_of(["valid", "valid"])
+    >>> parts_of(["validation", "validation"])
     [None, None]
     """
     if len(set(named)) == 1:
         return [None] * len(named)
-    if "valid" in named:
-        return [part or "train" for part in named]
-    return [part if part == "test" else None for part in named]
+    if VALIDATION in named:
+        return [part or TRAIN for part in named]
+    return [part if part == TEST else None for part in named]
 
 
 def describe_parts(files: Sequence[TextFile]) -> list[str]:
     """Returns a line about the parts that the names of the files tell, if they tell any."""
-    counts = Counter(file.part or "cut into train and valid" for file in files)
+    counts = Counter(file.part or "cut into train and validation" for file in files)
     if all(file.part is None for file in files):
         return []
     return [

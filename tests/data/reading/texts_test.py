@@ -181,7 +181,7 @@ def test_source_code_is_text_and_its_names_tell_no_parts(tmp_path):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("x\n")
     files = {file.path.name: file.part for file in find_texts([tmp_path], code=True)}
-    assert files == {"a.py": "train", "test_a.js": "train", "b.c": "valid"}
+    assert files == {"a.py": "train", "test_a.js": "train", "b.c": "validation"}
     with pytest.raises(ValueError, match="expected a folder with texts"):
         find_texts([tmp_path])
 
@@ -267,10 +267,12 @@ def test_names_of_folders_tell_the_parts(tmp_path):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(f"{name}\n")
     parts = {str(file.path.relative_to(tmp_path)): file.part for file in find_texts([tmp_path])}
-    assert parts == dict(zip(names, ["train", "valid", "test", "train", "valid"], strict=True))
+    assert parts == dict(
+        zip(names, ["train", "validation", "test", "train", "validation"], strict=True)
+    )
     assert [file.part for file in find_texts([tmp_path / "valid"])] == [None]
     given = find_texts([tmp_path / "train", tmp_path / "valid"])
-    assert [file.part for file in given] == ["train", "valid"]
+    assert [file.part for file in given] == ["train", "validation"]
 
 
 def test_a_file_for_the_test_alone_is_never_trained_on(tmp_path):
@@ -279,10 +281,10 @@ def test_a_file_for_the_test_alone_is_never_trained_on(tmp_path):
     files = find_texts([tmp_path])
     assert [file.part for file in files] == [None, "test", None]
     assert describe_parts(files) == [
-        "the names of the files tell: 2 cut into train and valid, 1 test"
+        "the names of the files tell: 2 cut into train and validation, 1 test"
     ]
     (tmp_path / "test.txt").rename(tmp_path / "val.txt")
-    assert [file.part for file in find_texts([tmp_path])] == ["train", "train", "valid"]
+    assert [file.part for file in find_texts([tmp_path])] == ["train", "train", "validation"]
 
 
 def test_missing_files_and_columns_are_named(tmp_path):
