@@ -150,9 +150,8 @@ def _prepare(
                 texts = read(report, progress.add)
                 if not learn_codec(texts, settings, work / CODEC, processes):
                     raise ValueError(
-                        "A text must have lines to train on. Received none; give other files, or "
-                        "another encoding with --encoding. What was read: "
-                        f"{'; '.join(report.lines())}."
+                        "A text must have lines to train on. Received none; give other files. What "
+                        f"was read: {'; '.join(report.lines())}."
                     )
             publish(work / CODEC, folder / CODEC)
         report = TextReport()
@@ -167,7 +166,7 @@ def _prepare(
             lines = [
                 *(report.lines() if report.num_files else []),
                 *notes(),
-                *letters.describe(None if is_any else codec.settings.language),
+                *letters.describe(None if is_any else codec.settings.language, settings.encoding),
                 *ids.describe_changes(report.num_lines),
                 *describe_unmatched(settings.text),
             ]
