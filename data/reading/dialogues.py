@@ -57,6 +57,11 @@ class Format(NamedTuple):
     fits: Callable[[DialogueFile], bool] = lambda file: False
 
 
+def _exported(form: str, heads: exports.Heads) -> Format:
+    read, fits = exports.read, exports.fits
+    return Format(form, lambda file: read(file, heads), fits=lambda file: fits(file, heads))
+
+
 # If lines look like several kinds, the first kind is chosen: the strictest come first.
 FORMATS = {
     "cornell": Format(
@@ -74,11 +79,9 @@ FORMATS = {
     "speakers": Format(
         "a file for each dialogue, its lines `speaker|text|act`", speakers.read, speakers.looks
     ),
-    "whatsapp": Format(
-        "a chat that WhatsApp exported", exports.read_whatsapp, fits=exports.fits_whatsapp
-    ),
-    "qq": Format("a record of messages of QQ", exports.read_qq, fits=exports.fits_qq),
-    "line": Format("a chat that LINE exported", exports.read_line, fits=exports.fits_line),
+    "whatsapp": _exported("a chat that WhatsApp exported", exports.WHATSAPP),
+    "qq": _exported("a record of messages of QQ", exports.QQ),
+    "line": _exported("a chat that LINE or KakaoTalk exported", exports.LINE),
     "marked": Format(
         "lines `User: text` and `Bot: text`, or `### Human: text` and `### Assistant: text`",
         exports.read_marked,

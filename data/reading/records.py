@@ -36,6 +36,9 @@ COLUMNS = (
     ("prompt", "answer"),
     ("input", "response"),
     ("source", "target"),
+    ("user utterance", "system response"),
+    ("title", "desc", "answer"),
+    ("question", "chatgpt_answers"),
     ("问题", "答案"),
     ("问题", "回答"),
     ("提问", "回答"),
@@ -189,7 +192,8 @@ def spelling_of(names: Iterable[Any]) -> dict[str, str]:
 
 def columns_of(record: Mapping[str, Any], names: Sequence[str]) -> list[str] | None:
     """Returns question and answer of a record, or None if they are not texts."""
-    texts = [record.get(name) for name in names]
+    values = (record.get(name) for name in names)
+    texts = [text_of(value) if _is_list(value) else value for value in values]
     *question, answer = ["" if text is None and len(texts) > 2 else text for text in texts]
     if not isinstance(answer, str) or not all(isinstance(text, str) for text in question):
         return None

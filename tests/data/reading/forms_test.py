@@ -237,6 +237,23 @@ FILES = {
     "skype.json": (json.dumps({"conversations": [{"MessageList": [
         {"from": name, "originalarrivaltime": f"2021-01-01T10:0{n}:00Z", "content": text}
         for n, name, text in ((1, "Bob", "a"), (0, "Ann", "q"))]}]}), [["q", "a"]]),
+    "signal.json": (json.dumps([
+        {"conversationId": "c", "type": way, "body": text, "sent_at": 1600000000000 + place}
+        for place, (way, text) in enumerate((("incoming", "q"), ("outgoing", "a")))]),
+        [["q", "a"]]),
+    "kakao pc.txt": (
+        "Ann 님과 카카오톡 대화\n\n--------------- 2021년 1월 1일 금요일 ---------------\n"
+        "[Ann] [오전 10:00] q\n[Bob] [오전 10:01] a\n[Bob] [오전 10:02] 사진\n"
+        "--------------- 2021년 1월 2일 토요일 ---------------\n"
+        "[Ann] [오전 10:00] q2\n[Bob] [오전 10:01] a2\n", PAIRS),
+    "kakao.txt": ("2021년 1월 1일 오전 10:00, Ann : q\n2021년 1월 1일 오전 10:01, Bob : a\n",
+                  [["q", "a"]]),
+    "dialogstudio.jsonl": (lines_of({"log": [
+        {"turn id": 1, "user utterance": q, "system response": a} for q, a in PAIRS]}),
+        [["q", "a", "q2", "a2"]]),
+    "baike.jsonl": (lines_of(*({"title": q, "desc": "", "answer": a} for q, a in PAIRS)), PAIRS),
+    "hc3.jsonl": (lines_of(*({"question": q, "human_answers": ["x"], "chatgpt_answers": [a]}
+                             for q, a in PAIRS)), PAIRS),
     "message_1.json": (json.dumps(INSTAGRAM, indent=2), [["q", "a café"]]),
     "slack.json": (json.dumps(SLACK), [["q", "a"]]),
     "persona.txt": (PERSONA, PAIRS),
@@ -331,6 +348,8 @@ def test_utf_8_is_not_read_by_another_codec(tmp_path, encoding):
 def test_names_of_other_columns_are_no_pair(tmp_path):
     with pytest.raises(ValueError, match="lines of no known kind"):
         read_bytes(tmp_path, b"dialog,act\n\"['q' 'a']\",1\n", "daily.csv")
+    with pytest.raises(ValueError, match="lines of no known kind"):
+        read_bytes(tmp_path, b"<question id=1>\tq\n<answer id=1>\ta\n====\n" * 2)
 
 
 def test_one_bad_byte_is_no_other_encoding(tmp_path):
