@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import os
+import tarfile
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -310,6 +311,8 @@ def _read_file(file: DialogueFile, kind: str, *, is_alone: bool) -> Iterator[Dia
 
 def _recognise(file: DialogueFile) -> str | None:
     """Returns the kind that the file's beginning or most of its first lines look like, or None."""
+    if _is_archive(file.path):
+        return None
     for kind, file_format in FORMATS.items():
         if file_format.fits(file):
             return kind
@@ -327,13 +330,17 @@ def _recognise(file: DialogueFile) -> str | None:
     return best if fractions[best] >= KIND_FRACTION else None
 
 
+def _is_archive(path: Path) -> bool:
+    return zipfile.is_zipfile(path) or tarfile.is_tarfile(path)
+
+
 def _description(file: DialogueFile) -> str:
     if not file.path.stat().st_size:
         return "an empty file."
-    if zipfile.is_zipfile(file.path):
+    if _is_archive(file.path):
         if file.path.suffix.lower() in (".xlsx", ".ods"):
             return "a spreadsheet, which must be saved as CSV first."
-        return "a zip archive, which must be unpacked first."
+        return "an archive, which must be unpacked first."
     lines = file.sample()
     if not lines:
         return "only lines that are blank or too long."

@@ -64,7 +64,7 @@ ROLES = (
         "name",
         *("speaker_id", "sender_id", "user_id", "participant", "agent", "creator"),
     ),
-    *("nickname", "发送人", "发送者", "昵称"),
+    *("username", "nickname", "发送人", "发送者", "昵称"),
 )
 CONTENTS = (
     *("content", "value", "text", "utterance", "parts", "message", "msg", "body"),
@@ -225,6 +225,8 @@ def _messages_of(item: Any) -> list[Message] | None:
     """Returns the message of an object, the two of a pair of columns, none of a call of a tool."""
     if not isinstance(item, Mapping):
         return None
+    nested = item.get("message")
+    item = nested if isinstance(nested, Mapping) else item
     sender, text = _role(item), text_of(_content(item))
     if sender is not None:
         return [] if text is None and _is_call(item) else [Message(str(sender), text)]

@@ -19,7 +19,7 @@ LABELS, NUMBERS = "labels", "numbers"
 CLASSES = "labels that judge no answer, since no question has both"
 _NUMBER = re.compile(r"-?\d+(?:\.\d*)?")
 _ID = re.compile(r"[^\W\d]{1,8}[-_]?\d+")  # A count with letters, such as q_12.
-_TAG = re.compile(r"<[^<>\t]+>\t")  # What names the text behind it, which may be an answer's.
+_OTHER = re.compile(r"<[^<>\t]+>\t|\|")  # A tag may name an answer; a bar opens a row of Markdown.
 _NAME = re.compile(r"[^\W\d]{1,20}")
 WRONG_ANSWER = "dialogues whose label 0 says that the answer is wrong"
 
@@ -27,7 +27,7 @@ WRONG_ANSWER = "dialogues whose label 0 says that the answer is wrong"
 def looks(line: str) -> bool:
     """Returns whether the line could belong to such a file."""
     line = line.strip()
-    if _TAG.match(line):
+    if _OTHER.match(line):
         return False
     if DIVIDERS[0] in line:
         return line.endswith(DIVIDERS[0])  # Else it is in a column of something else.
