@@ -48,17 +48,21 @@ OTHER_KINDS = {
     "HTML or XML": ".html .htm .xhtml .mhtml .xml .svg",
     "dialogues": ".conv",
     "another format": ".json .csv .tsv .zip .tar .tgz .bz2 .xz .7z .rar .pdf .doc .docx .odt .rtf "
-    ".ppt .pptx .xls .xlsx .epub .mobi",
+    ".ppt .pptx .xls .xlsx .epub .mobi .ipynb",
 }
-# How files of these kinds begin, whatever their names are.
-BEGINNINGS = {
-    "subtitles": re.compile(rb"WEBVTT|\s*\d+\s*\n\d+:\d\d:\d\d[,.]\d+ --> "),
-    "HTML or XML": re.compile(
-        rb'\s*<(?:!doctype\s|html\b|\?xml\s|[a-z][\w:.-]*\s+[a-z][\w:.-]*=")', re.IGNORECASE
-    ),
-    "dialogues": re.compile(rb"E\r?\nM "),
-}
-_BEGIN_BYTES = 256
+# An element of HTML or XML, with which Markdown may begin, too.
+_ELEMENT = re.compile(
+    rb'\s*<(?:(?:body|head|div|p|article)\b|[a-z][\w:.-]*\s+[a-z][\w:.-]*=")', re.IGNORECASE
+)
+# How files of these kinds begin, whatever their names are; of other formats Zip, PDF, RTF and tar.
+BEGINNINGS = (
+    ("subtitles", re.compile(rb"WEBVTT|\s*\d+\s*\n\d+:\d\d:\d\d[,.]\d+ --> ")),
+    ("HTML or XML", re.compile(rb"\s*<(?:!doctype\s|html\b|\?xml\s)", re.IGNORECASE)),
+    ("HTML or XML", _ELEMENT),
+    ("dialogues", re.compile(rb"E\r?\nM ")),
+    ("another format", re.compile(rb"PK\x03\x04|%PDF-|\{\\rtf|.{257}ustar", re.DOTALL)),
+)
+_BEGIN_BYTES = 512
 _RECORD = re.compile(rb"\s*\{\s*\"[^\n]*\}\s*\n\s*\{")  # An object, and one on the next line.
 _RECORD_BYTES = 1 << 20
 _PART_NAMES = {part: part for part in PARTS} | dict.fromkeys(("valid", "val", "dev"), VALIDATION)
@@ -181,13 +185,13 @@ def kind_of(path: Path) -> str:
         raise ValueError(f"{path}: expected a file, found a pipe or a device. Save the text first.")
     suffix = _suffix(path)
     for kind, suffixes in OTHER_KINDS.items():
-        if suffix == ".json" and _RECORD.match(_beginning(path)):
+        if suffix in (".json", ".txt") and _RECORD.match(_beginning(path, _RECORD_BYTES)):
             return "json_lines"
         if suffix in suffixes.split():
             raise _other_kind(path, f"a {suffix} file ({kind})", kind)
     try:
         with path.open("rb") as file:
-            begin = file.read(_BEGIN_BYTES)
+            begin = file.read(len(MAGIC))
     except OSError as error:
         raise ValueError(
             f"{path}: expected a file to read, found: {reason_of(error)}. Check the path and its "
@@ -195,17 +199,18 @@ def kind_of(path: Path) -> str:
         ) from error
     if begin.startswith(MAGIC):
         return "parquet"
-    for kind, pattern in BEGINNINGS.items():
-        if not is_code(path) and pattern.match(begin.removeprefix(codecs.BOM_UTF8)):
+    begin = _beginning(path, _BEGIN_BYTES).removeprefix(codecs.BOM_UTF8)
+    for kind, pattern in BEGINNINGS if not is_code(path) else ():
+        if pattern.match(begin) and (pattern is not _ELEMENT or suffix != ".md"):
             raise _other_kind(path, f"{kind}: {begin[:20]!r}", kind)
     return next((kind for kind, suffixes in KINDS.items() if suffix in suffixes), "text")
 
 
-def _beginning(path: Path) -> bytes:
+def _beginning(path: Path, size: int) -> bytes:
     """Returns how a file begins, compressed or not; nothing if it cannot be read."""
     try:
         with path.open("rb") as raw, decompressed(raw, path) as file:
-            return file.read(_RECORD_BYTES)
+            return file.read(size)
     except read_errors():
         return b""
 

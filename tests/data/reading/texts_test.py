@@ -197,6 +197,12 @@ def test_source_code_is_text_and_its_names_tell_no_parts(tmp_path):
         ("a.md", b"\xef\xbb\xbf<!DOCTYPE html><p>", "HTML"),
         ("a.text", b"E\nM hello\nM hi\n", "dialogues"),
         ("wiki_00", b'<doc id="1" url="u" title="T">\nT\n', "HTML or XML"),
+        ("a.txt", b"<p>Text.</p>\n", "HTML or XML"),
+        ("b.txt", b"PK\3\4" + bytes(99), "another format"),
+        ("c.txt.gz", gzip.compress(b"a.txt".ljust(257, b"\0") + b"ustar"), "another format"),
+        ("d.txt", b"%PDF-1.4\n", "another format"),
+        ("e.txt", b"{\\rtf1 a}\n", "another format"),
+        ("a.ipynb", b"{}", "a .ipynb file .another format"),
         ("one.json", b'[{"text": "a"}]\n', "a .json file .another format"),
         ("two.json", b'{"text": "a",\n "b": 1}\n', "a .json file .another format"),
     ],
@@ -207,11 +213,18 @@ def test_what_is_no_text_is_refused_by_its_kind(tmp_path, name, content, found):
         find_texts([tmp_path / name])
 
 
-@pytest.mark.parametrize("name", ["c4-train.00000-of-01024.json", "a.json.gz"])
+def test_markdown_may_begin_with_html(tmp_path):
+    (tmp_path / "README.md").write_text('<p align="center">Name</p>\n')
+    assert read(tmp_path)[0] == ['<p align="center">Name</p>']
+
+
+@pytest.mark.parametrize("name", ["c4-train.00000-of-01024.json", "a.json.gz", "a.txt"])
 def test_a_json_file_with_a_record_on_each_line_is_read_if_it_is_named(tmp_path, name):
     content = b'{"text": "a", "url": "u"}\n{"text": "b", "url": "u"}\n'
     (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith("gz") else content)
     assert read(tmp_path / name)[0] == ["a", "b"]
+    if name.endswith(".txt"):
+        return
     with pytest.raises(ValueError, match=r"found 1 \.(json|gz)\. Name the files themselves"):
         find_texts([tmp_path])
 
