@@ -32,6 +32,7 @@ from towers.data.image_files.records import (
     class_names_beside,
     read_picture,
 )
+from towers.ground.progress import count_of
 
 HIGHEST = 2**16 - 1  # Of 16 bits.
 USUAL = Reading()
@@ -137,7 +138,8 @@ class ImageFiles:
         if self.broken:
             of = [f"{name} {number:,}" for name, number in self.lost.most_common()]
             whose = f" ({', '.join(shortened(of))})" if of else ""
-            lines.append(f"left out {len(self.broken)} pictures that cannot be decoded{whose}:")
+            left_out = count_of(len(self.broken), "picture")
+            lines.append(f"left out {left_out} that cannot be decoded{whose}:")
             lines += [f"  {text}" for text in shortened(self.broken)]
         if self.listed.others:
             lines.append(f"left out other files: {format_suffixes(self.listed.others)}")

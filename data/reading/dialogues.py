@@ -35,9 +35,10 @@ from towers.data.reading.encodings import check_decoded
 from towers.data.reading.layout import Layout
 from towers.data.reading.mending import Mending
 from towers.data.reading.messages import Turns
-from towers.data.reading.report import ENCODING_ADVICE, UNDECODED_FRACTION, ReadingReport, count
+from towers.data.reading.report import ENCODING_ADVICE, UNDECODED_FRACTION, ReadingReport
 from towers.data.reading.text_files import part_name
 from towers.ground.arguments import check_choice
+from towers.ground.progress import count_of
 
 
 class Format(NamedTuple):
@@ -356,5 +357,5 @@ def _nothing_usable(path: Path, kind: str, found: ReadingReport) -> str:
     reasons = "; ".join(found.lines()[1:])
     return (
         f"{path}: expected dialogues (kind {kind}), found no usable turn in "
-        f"{count(found.num_lines, 'line')}{': ' if reasons else ''}{reasons}. {COLUMNS}"
+        f"{count_of(found.num_lines, 'line')}{': ' if reasons else ''}{reasons}. {COLUMNS}"
     )
