@@ -98,7 +98,7 @@ def write_exports(folder: Path) -> None:
         lines.append(
             f"{time:%d/%m/%Y, %H:%M} - {name}: {text if n % 20 != 5 else '<Media omitted>'}"
         )
-    (folder / "WhatsApp Chat with Bob.txt").write_text("\n".join(lines))
+    (folder / "_chat.txt").write_text("\n".join(lines))
     messages = [
         {"type": "message", "date": time.isoformat()[:19], "from": who, "text": text}
         for time, who, text in rows

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import functools
 import os
-import tarfile
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -127,6 +126,7 @@ ADVICE = (
     "`question TAB answer` for each pair: "
     """awk -F'SEPARATOR' '{print $1 "\\t" $2}' FILE > chats.tsv"""
 )
+_HEADER = 512  # Characters of what tar writes before the first file.
 SHOWN_SENDERS = 20  # Of whom none is the one who answers.
 KIND_FRACTION = 0.5  # Fraction of the first lines that must look like the kind.
 SUFFIX_BONUS = 0.25  # Added to that fraction if the file has a suffix of the kind.
@@ -312,7 +312,7 @@ def _read_file(file: DialogueFile, kind: str, *, is_alone: bool) -> Iterator[Dia
 
 def _recognise(file: DialogueFile) -> str | None:
     """Returns the kind that the file's beginning or most of its first lines look like, or None."""
-    if _is_archive(file.path):
+    if _is_archive(file):
         return None
     for kind, file_format in FORMATS.items():
         if file_format.fits(file):
@@ -331,14 +331,15 @@ def _recognise(file: DialogueFile) -> str | None:
     return best if fractions[best] >= KIND_FRACTION else None
 
 
-def _is_archive(path: Path) -> bool:
-    return zipfile.is_zipfile(path) or tarfile.is_tarfile(path)
+def _is_archive(file: DialogueFile) -> bool:
+    """Returns whether a file is Zip or tar, which may have records as they are."""
+    return zipfile.is_zipfile(file.path) or "\0ustar" in file.beginning()[:_HEADER]
 
 
 def _description(file: DialogueFile) -> str:
     if not file.path.stat().st_size:
         return "an empty file."
-    if _is_archive(file.path):
+    if _is_archive(file):
         if file.path.suffix.lower() in (".xlsx", ".ods"):
             return "a spreadsheet, which must be saved as CSV first."
         return "an archive, which must be unpacked first."

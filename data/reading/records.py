@@ -12,63 +12,30 @@ from towers.data.reading.messages import Message, Turns, as_answers, turns_of_me
 from towers.data.reading.report import ReadingReport
 
 # The last column is the answer; the ones before it are the question.
-COLUMNS = (
-    ("question", "answer"),
-    ("instruction", "input", "output"),
-    ("instruction", "context", "response"),
-    ("instruction", "output"),
-    ("instruction", "response"),
-    ("prompt", "response"),
-    ("prompt", "completion"),
-    ("context", "response"),
-    ("input", "output"),
-    ("input", "target"),
-    ("query", "response"),
-    ("prompt", "chosen"),
-    ("question", "chosen"),
-    ("instruction", "chosen"),
-    ("human", "assistant"),
-    ("user", "assistant"),
-    ("human", "bot"),
-    ("user", "bot"),
-    ("post", "response"),
-    ("query", "answer"),
-    ("prompt", "answer"),
-    ("input", "response"),
-    ("source", "target"),
-    ("user utterance", "system response"),
-    ("title", "desc", "answer"),
-    ("question", "chatgpt_answers"),
-    ("问题", "答案"),
-    ("问题", "回答"),
-    ("提问", "回答"),
-    ("问", "答"),
-)
+COLUMNS: tuple[tuple[str, ...], ...] = (
+    ("question", "answer"), ("instruction", "input", "output"),
+    ("instruction", "context", "response"), ("instruction", "output"), ("instruction", "response"),
+    ("prompt", "response"), ("prompt", "completion"), ("context", "response"), ("input", "output"),
+    ("input", "target"), ("query", "response"), ("prompt", "chosen"), ("question", "chosen"),
+    ("instruction", "chosen"), ("human", "assistant"), ("user", "assistant"), ("human", "bot"),
+    ("user", "bot"), ("post", "response"), ("query", "answer"), ("prompt", "answer"),
+    ("input", "response"), ("source", "target"), ("user utterance", "system response"),
+    ("title", "desc", "answer"), ("question", "chatgpt_answers"), ("问题", "答案"),
+    ("问题", "回答"), ("提问", "回答"), ("问", "答"),
+)  # fmt: skip
 RECORD_COLUMNS = (*COLUMNS, ("q", "a"))  # In the first line of a table, these may be a pair.
-LIST_KEYS = (
-    *("turns", "dialogue", "messages", "conversations", "conversation", "contents", "dialog"),
-    *("data", "utterances", "history", "chosen", "log", "chat"),
+_words = str.split
+LIST_KEYS = _words(
+    "turns dialogue messages conversations conversation contents dialog data utterances history "
+    "chosen log chat"
 )
 SPEAKERS = ("speakers", "roles")  # A list of who says each of a list of texts.
-ROLES = (
-    *(
-        "role",
-        "from",
-        "speaker",
-        "sender_name",
-        "author",
-        "sender",
-        "speaker_idx",
-        "from_name",
-        "user",
-        "name",
-        *("speaker_id", "sender_id", "user_id", "participant", "agent", "creator"),
-    ),
-    *("username", "nickname", "发送人", "发送者", "昵称"),
+ROLES = _words(
+    "role from speaker sender_name author sender speaker_idx from_name user name speaker_id "
+    "sender_id user_id participant agent creator username nickname 发送人 发送者 昵称"
 )
-CONTENTS = (
-    *("content", "value", "text", "utterance", "parts", "message", "msg", "body"),
-    *("strcontent", "内容", "消息", "消息内容", "聊天内容"),
+CONTENTS = _words(
+    "content value text utterance parts message msg body strcontent 内容 消息 消息内容 聊天内容"
 )
 TEXT_PARTS = (None, "text", "input_text", "output_text")  # Types of the parts of a message.
 

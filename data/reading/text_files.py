@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from towers.data.compression import decompressed, read_errors
 from towers.data.folders import (
-    PARTS,
+    PART_NAMES,
     TEST,
     TRAIN,
     VALIDATION,
@@ -65,7 +65,6 @@ BEGINNINGS = (
 _BEGIN_BYTES = 512
 _RECORD = re.compile(rb"\s*\{\s*\"[^\n]*\}\s*\n\s*\{")  # An object, and one on the next line.
 _RECORD_BYTES = 1 << 20
-_PART_NAMES = {part: part for part in PARTS} | dict.fromkeys(("valid", "val", "dev"), VALIDATION)
 
 
 class TextFile(NamedTuple):
@@ -227,7 +226,7 @@ def part_name(path: Path, folders: Sequence[str]) -> str | None:
     """
     words = [] if is_code(path) else re.split(r"[._\-]+", path.name.lower())
     words += [folder.lower() for folder in reversed(folders)]
-    return next((_PART_NAMES[word] for word in words if word in _PART_NAMES), None)
+    return next((PART_NAMES[word] for word in words if word in PART_NAMES), None)
 
 
 def _is_weighted(path: Path) -> bool:
