@@ -15,7 +15,7 @@ from towers.data.reading.json_files import parsed
 from towers.data.reading.message_records import message_of
 from towers.data.reading.records import COLUMNS, CONTENTS, LIST_KEYS, find_columns
 
-_MOST_HEADERS = 2  # A line above the names may group them.
+_MOST_HEADERS = 2  # A line above the names may group them: it has blanks.
 DELIMITERS = ",;\t"
 PAIR = COLUMNS[0]
 COLUMN_NAMES = frozenset((*LIST_KEYS, *CONTENTS))  # A line of these is no question and answer.
@@ -42,6 +42,8 @@ def _form(file: DialogueFile) -> _Form | None:
     before = 1 if match else 0
     for delimiter, place in itertools.product(delimiters, range(min(_MOST_HEADERS, len(rows)))):
         names = _fields(rows[place], delimiter)
+        if place and all(_fields(rows[0], delimiter)):
+            continue
         is_row = message_of(dict.fromkeys(names, "1"), file.layout) is not None
         first = _record(names, _fields(rows[place + 1], delimiter)) if rows[place + 1 :] else {}
         is_known = is_row or any(isinstance(first.get(name), list) for name in LIST_KEYS)

@@ -258,6 +258,7 @@ FILES = {
     "lists of json.csv": ("id,messages\n" + "".join(
         f'{place},"{json.dumps(said(*pair)).replace(chr(34), chr(34) * 2)}"\n'
         for place, pair in enumerate(PAIRS)), PAIRS),
+    "no header.tsv": ("q\ta\nuser\ttext\n", [["q", "a"], ["user", "text"]]),
     "two headers.csv": ("dialogue,,meta\nquestion,answer,source\nq,a,x\nq2,a2,x\n", PAIRS),
     "nested.jsonl": (lines_of(*({"messages": [
         {"role": "user", "content": q},
