@@ -8,6 +8,9 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+TRAIN, VALIDATION, TEST = PARTS = ("train", "validation", "test")  # Of a data set.
+PART_NAMES = {part: part for part in PARTS} | dict.fromkeys(("valid", "val", "dev"), VALIDATION)
+
 
 def files_below(folder: Path) -> Iterator[Path]:
     """Yields the files of a folder and of those in it, sorted, hidden ones left out.

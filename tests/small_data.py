@@ -41,7 +41,7 @@ def write_idx(folder: Path) -> None:
 def write_language_text(folder: Path, name: str) -> None:
     """Writes 120 sentences for each part, in files of this name."""
     folder.mkdir()
-    for part in ("train", "valid", "test"):
+    for part in ("train", "validation", "test"):
         lines = stories.text(part).splitlines(keepends=True)[:120]
         (folder / name.format(part)).write_text("".join(lines))
 
@@ -98,7 +98,7 @@ def write_exports(folder: Path) -> None:
         lines.append(
             f"{time:%d/%m/%Y, %H:%M} - {name}: {text if n % 20 != 5 else '<Media omitted>'}"
         )
-    (folder / "WhatsApp Chat with Bob.txt").write_text("\n".join(lines))
+    (folder / "_chat.txt").write_text("\n".join(lines))
     messages = [
         {"type": "message", "date": time.isoformat()[:19], "from": who, "text": text}
         for time, who, text in rows

@@ -32,7 +32,7 @@ PNG_DEPTH, DEEP, DEEP_TYPE = 24, b"\x10", tf.uint16  # Where a PNG has its bits 
 PNG_TURNED = (b"eXIf", b"Raw profile type exif", b"tiff:Orientation")
 WEBP_FLAGS, WEBP_ANIMATED, WEBP_EXIF = 20, 0x02, 0x08  # (RFC 9649, section 2.7.)
 CHANNELS = 3
-KNOWN = ANY, PLAIN, JPEG = "any", "plain", "jpeg"
+ANY, PLAIN, JPEG = "any", "plain", "jpeg"
 # What may be said about a picture, besides its size.
 UPRIGHT_JPEG, TURNED, TRANSPARENT, DEEP_PICTURE, REWRITTEN, FLAT = TRAITS = (
     "upright JPEG", "turned", "transparent", "16 bits", "rewritten", "one colour"

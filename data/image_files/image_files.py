@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from towers.data.folders import format_suffixes
+from towers.data.folders import PARTS, TRAIN, VALIDATION, format_suffixes
 from towers.data.image_files.checking import Finding, check_examples
 from towers.data.image_files.decoding import (
     ANY,
@@ -28,13 +28,11 @@ from towers.data.image_files.decoding import (
 )
 from towers.data.image_files.listing import Listed, Reading, list_examples
 from towers.data.image_files.records import (
-    PARTS,
-    TRAIN,
-    VALIDATION,
     Example,
     class_names_beside,
     read_picture,
 )
+from towers.ground.progress import count_of
 
 HIGHEST = 2**16 - 1  # Of 16 bits.
 USUAL = Reading()
@@ -140,7 +138,8 @@ class ImageFiles:
         if self.broken:
             of = [f"{name} {number:,}" for name, number in self.lost.most_common()]
             whose = f" ({', '.join(shortened(of))})" if of else ""
-            lines.append(f"left out {len(self.broken)} pictures that cannot be decoded{whose}:")
+            left_out = count_of(len(self.broken), "picture")
+            lines.append(f"left out {left_out} that cannot be decoded{whose}:")
             lines += [f"  {text}" for text in shortened(self.broken)]
         if self.listed.others:
             lines.append(f"left out other files: {format_suffixes(self.listed.others)}")

@@ -18,19 +18,11 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from towers.data import folders
+from towers.data.folders import TEST, TRAIN
 from towers.ground.extras import import_extra
 
-TRAIN, VALIDATION, TEST = PARTS = ("train", "validation", "test")
-PART_NAMES = {
-    "train": TRAIN,
-    "training": TRAIN,
-    "val": VALIDATION,
-    "valid": VALIDATION,
-    "validation": VALIDATION,
-    "dev": VALIDATION,
-    "test": TEST,
-    "testing": TEST,
-}
+PART_NAMES = folders.PART_NAMES | {"training": TRAIN, "testing": TEST}
 ENCODED, LABEL, NAME = "image/encoded", "image/class/label", "image/filename"
 OTHER_ENCODED, OTHER_LABEL = "image", "label"
 CLASS_NAMES, OTHER_CLASS_NAMES = "labels.txt", "label.labels.txt"

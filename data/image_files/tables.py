@@ -131,8 +131,10 @@ def find_columns(
     path: Path, header: Sequence[str], given: Sequence[str], rows: Sequence[Sequence[str]]
 ) -> Columns:
     """Returns where a table has what, by the names of its columns or the given ones."""
-    names = [name.strip().lower() for name in header]
-    wanted: list[tuple[str, ...]] = [(name.strip().lower(),) for name in given]
+    names, own = (
+        [name.strip().lower().replace(" ", "_") for name in some] for some in (header, given)
+    )
+    wanted: list[tuple[str, ...]] = [(name,) for name in own]
     wanted = wanted or [PATH_COLUMNS, LABEL_COLUMNS]
 
     def find(choices: Sequence[str]) -> int | None:

@@ -14,12 +14,14 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
+from towers.data.folders import PARTS
 from towers.data.prepared.digests import digest_file
 from towers.data.text import LineCodec, TextCodec
 
 VERSION = 3
 MANIFEST = "manifest.json"
 CODEC = "text"
+STORED = dict(zip(PARTS, ("train", "valid", "test"), strict=True))  # As version 0.2.0 wrote them.
 LONGEST_LINE = 10_000  # Tokens of a line that is shown.
 COUNTED, BLOCK = 2**20, 2**14  # Tokens, for the fractions of words; they are read in blocks.
 
@@ -142,7 +144,8 @@ class TextCorpus(Corpus[LineCodec]):
 
     def __init__(self, folder: Path):
         super().__init__(folder)
-        self.num_characters: dict[str, int] = self.facts["characters"]
+        characters = self.facts["characters"]
+        self.num_characters: dict[str, int] = {part: characters[STORED[part]] for part in PARTS}
 
     def part(self, name: str) -> np.ndarray:
         """Returns the ids of a part, memory-mapped; every line ends with the id of its end.
@@ -150,10 +153,10 @@ class TextCorpus(Corpus[LineCodec]):
         Raises:
             ValueError: the text has no such part.
         """
-        parts = self.facts["parts"]
+        parts = [part for part in PARTS if STORED[part] in self.facts["parts"]]
         if name not in parts:
             raise ValueError(f"The text has the parts {', '.join(parts)}. Received {name!r}.")
-        return self.array(name)
+        return self.array(STORED[name])
 
     def examples(self, number: int) -> list[dict[str, Any]]:
         """Returns the first lines of the training part as a model sees them, each as `text`.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import codecs
 import collections
 import unicodedata
 from collections import Counter
@@ -86,10 +87,11 @@ class Letters:
                 self._num_texts += len(chunk.texts)
             yield chunk
 
-    def describe(self, language: str | None) -> list[str]:
+    def describe(self, language: str | None, encoding: str) -> list[str]:
         """Returns a line about the scripts of the letters; none if there are few.
 
-        It warns if few of them are those of the language, unless that is None.
+        It warns if few of them are those of the language, unless that is None. Bytes that are
+        UTF-8 are hardly ever another encoding.
         """
         counts: Counter[str] = Counter()
         for character, number in self._counts.items():
@@ -104,12 +106,12 @@ class Letters:
         if language is None or of_language[language] >= _LEAST_FRACTION * total:
             return [f"letters: {scripts}"]
         likely = max(of_language, key=lambda one: of_language[one])
-        advice = (
-            f"give --language {likely}"
-            if of_language[likely] >= _LEAST_FRACTION * total
-            else "the file may have another encoding (--encoding); letters of other scripts are "
-            "kept (--set tokenizer=characters)"
-        )
+        if of_language[likely] >= _LEAST_FRACTION * total:
+            advice = f"give --language {likely}"
+        elif codecs.lookup(encoding).name.startswith("utf"):
+            advice = "they are kept; without blanks between words, give --set tokenizer=characters"
+        else:
+            advice = f"the encoding may be another one than {encoding} (--encoding)"
         return [f"warning: the language is {language}, but the letters are {scripts}: {advice}"]
 
 

@@ -6,21 +6,23 @@ import bisect
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from towers.data.folders import PARTS
 from towers.data.prepared.chunks import Chunk
-from towers.data.reading.text_files import PARTS, TextFile
+from towers.data.reading.text_files import TextFile
 from towers.data.reading.texts import DOCUMENT_END, Reader
 
 PASSAGE_CHARACTERS = 500
-TRAIN, VALID, TEST = range(len(PARTS))
+TRAIN, VALIDATION, TEST = range(len(PARTS))
 ENDS = 1 << 2  # Of a mark: the line is the end of a document. The rest is the number of the part.
 
 
 def passages(files: Sequence[TextFile], reader: Reader, fraction: float) -> Iterator[Chunk]:
     """Yields the passages of a text in order, each of one part, whose number marks its lines.
 
-    Where the names of the files do not tell the parts, every n-th passage is valid and every n-th
-    is test, with n = 1 / fraction: the same ones always, from everywhere in the text. A passage of
-    a long line counts for several. If some files are test by their names, the others give none.
+    Where the names of the files do not tell the parts, every n-th passage is for validation and
+    every n-th for the test, with n = 1 / fraction: the same ones always, from everywhere in the
+    text. A passage of a long line counts for several. If some files are test by their names, the
+    others give none.
     """
     deal = Deal(max(4, round(1 / fraction)), has_test=any(file.part == "test" for file in files))
     for file in files:
@@ -46,13 +48,13 @@ def passages_of_parts(texts: Mapping[str, str]) -> Iterator[Chunk]:
 
 
 class Deal:
-    """Deals passages out to the parts: of so many one is valid, and one test if there is none."""
+    """Deals passages out to the parts: of so many one is for validation, one for test."""
 
     def __init__(self, period: int, *, has_test: bool):
         self._period = period
         self._done = 0
         # The number of the passage that is next for the part.
-        self._due = {VALID: period // 2 - 1} | ({} if has_test else {TEST: period - 1})
+        self._due = {VALIDATION: period // 2 - 1} | ({} if has_test else {TEST: period - 1})
 
     def part_of(self, lines: Sequence[str]) -> int:
         """Returns the part of the next passage."""

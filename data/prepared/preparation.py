@@ -111,8 +111,8 @@ class DialoguePreparation(Preparation):
 
 @dataclasses.dataclass(frozen=True)
 class TextPreparation(Preparation):
-    """How a text becomes ids; `held_out` is the fraction of its passages for the part valid, and
-    again for test, where the names of the files do not tell the parts. Further settings:
+    """How a text becomes ids; `held_out` is the fraction of its passages for validation, and
+    again for the test, where the names of the files do not tell the parts. Further settings:
 
     Args:
         field: the name of the text in JSON Lines, or the column in Parquet.

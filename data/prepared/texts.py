@@ -13,7 +13,14 @@ import numpy as np
 
 from towers.data.prepared.caches import Write, open_or_prepare
 from towers.data.prepared.chunks import Chunk, Spelling, TokenisedChunk, in_chunks
-from towers.data.prepared.corpus import CODEC, TextCorpus, array_file, dtype_of_ids, write_manifest
+from towers.data.prepared.corpus import (
+    CODEC,
+    STORED,
+    TextCorpus,
+    array_file,
+    dtype_of_ids,
+    write_manifest,
+)
 from towers.data.prepared.digests import digest_files, digest_of
 from towers.data.prepared.filling import TokenFiles, describe_unmatched, fill
 from towers.data.prepared.learning import learn_codec
@@ -21,7 +28,6 @@ from towers.data.prepared.passages import ENDS, passages, passages_of_parts
 from towers.data.prepared.preparation import TextPreparation
 from towers.data.reading.report import TextReport
 from towers.data.reading.text_files import (
-    PARTS,
     TextFile,
     describe_others,
     describe_parts,
@@ -93,7 +99,7 @@ def prepare_texts(
 
 def content_of(files: Sequence[TextFile]) -> str:
     """Returns a digest of the content of files, their kinds and their parts."""
-    return digest_files((f"{file.kind}|{file.part}", file.path) for file in files)
+    return digest_files((f"{file.kind}|{STORED.get(file.part or '')}", file.path) for file in files)
 
 
 def prepare_words(
@@ -119,7 +125,8 @@ def prepare_words(
     """
     text = TextSettings("en", tokenizer="spaces", as_written=True)
     settings = TextPreparation(text, vocabulary_size, code=False)
-    content = hashlib.blake2b(json.dumps(list(texts.items())).encode(), digest_size=16)
+    stored = [(STORED[part], text) for part, text in texts.items()]
+    content = hashlib.blake2b(json.dumps(stored).encode(), digest_size=16)
     cache = Path(folder) / settings.key(content.hexdigest())
     return _prepare(lambda *_: passages_of_parts(texts), settings, cache, 0, 1, write)
 
@@ -143,9 +150,8 @@ def _prepare(
                 texts = read(report, progress.add)
                 if not learn_codec(texts, settings, work / CODEC, processes):
                     raise ValueError(
-                        "A text must have lines to train on. Received none; give other files, or "
-                        "another encoding with --encoding. What was read: "
-                        f"{'; '.join(report.lines())}."
+                        "A text must have lines to train on. Received none; give other files. What "
+                        f"was read: {'; '.join(report.lines())}."
                     )
             publish(work / CODEC, folder / CODEC)
         report = TextReport()
@@ -160,7 +166,7 @@ def _prepare(
             lines = [
                 *(report.lines() if report.num_files else []),
                 *notes(),
-                *letters.describe(None if is_any else codec.settings.language),
+                *letters.describe(None if is_any else codec.settings.language, settings.encoding),
                 *ids.describe_changes(report.num_lines),
                 *describe_unmatched(settings.text),
             ]
@@ -180,22 +186,22 @@ def _finish(
 ) -> None:
     """Writes the manifest; raises ValueError if there is nothing to train on or to evaluate."""
     num_tokens = ids.num_tokens
-    needed = [num_tokens["train"], num_tokens["valid"]] if learns else [sum(num_tokens.values())]
+    needed = list(num_tokens.values())[:2] if learns else [sum(num_tokens.values())]
     if not all(needed):
         raise ValueError(
-            "A text must give passages for the parts train and valid. Received "
-            f"{num_tokens['train']:,} and {num_tokens['valid']:,} tokens; give more text, "
-            f"files whose names say train and valid, or a larger fraction than "
+            "A text must give passages for the parts train and validation. Received "
+            f"{' and '.join(f'{number:,}' for number in needed)} tokens; give more text, "
+            f"files whose names say train and validation, or a larger fraction than "
             f"held_out={settings.held_out}. What was read: {'; '.join(report)}."
         )
-    parts = ", ".join(f"{num_tokens[part]:,} {part}" for part in PARTS)
+    parts = ", ".join(f"{num_tokens[stored]:,} {part}" for part, stored in STORED.items())
     summary = [
         *report,
         f"tokens: {parts}; vocabulary of {len(ids.codec.vocabulary):,}, "
         f"{ids.unknown_fraction:.2%} of the tokens are unknown",
     ]
-    facts = {"characters": ids.num_characters, "parts": [p for p in PARTS if num_tokens[p]]}
-    write_manifest(folder, key, summary, {part: [ids.dtype.name] for part in PARTS}, facts)
+    facts = {"characters": ids.num_characters, "parts": [p for p in num_tokens if num_tokens[p]]}
+    write_manifest(folder, key, summary, {part: [ids.dtype.name] for part in num_tokens}, facts)
 
 
 class TextIds(TokenFiles):
@@ -206,8 +212,8 @@ class TextIds(TokenFiles):
     """
 
     def __init__(self, folder: Path, work: Path, codec: TextCodec):
-        paths = {part: array_file(folder, part) for part in PARTS}
-        zeros = dict.fromkeys(PARTS, 0)
+        paths = {part: array_file(folder, part) for part in STORED.values()}
+        zeros = dict.fromkeys(paths, 0)
         numbers = {"chunks": 0, "tokens": zeros, "characters": {**zeros}, "unknown": 0}
         super().__init__(work, paths, numbers)
         self.codec = codec
@@ -220,7 +226,7 @@ class TextIds(TokenFiles):
 
     @property
     def num_tokens(self) -> dict[str, int]:
-        """The number of tokens of each part."""
+        """The number of tokens of each part, by the name of its file."""
         return self.state["tokens"]
 
     @property
@@ -258,7 +264,7 @@ class TextIds(TokenFiles):
         part_of_ids = np.repeat(marks, lengths)
         characters = chunk.characters + (lengths > 0)
         self.state["unknown"] += int(np.count_nonzero(ids == vocabulary.unknown))
-        for number, part in enumerate(PARTS):
+        for number, part in enumerate(STORED.values()):
             own = ids[part_of_ids == number]
             self.append(part, own.astype(self.dtype).data)
             self.num_tokens[part] += len(own)

@@ -36,6 +36,7 @@ class Chats:
 
     Attributes:
         judged: whether labels of 0 and 1 judge answers.
+        numbers: of records that hold messages.
     """
 
     judged = False
@@ -45,6 +46,7 @@ class Chats:
         self._messages: dict[str, list[Message]] = {}
         self._replies: dict[str, list[tuple[str, Any, Message]]] = {}
         self._line = Line(1, "", False)
+        self.numbers = itertools.count()
 
     def add(self, conversation: str, message: Message, line: Line) -> None:
         """Takes the next message; one without a text is left out, and counted."""
@@ -106,7 +108,7 @@ def dialogues_of(
 
 
 def _dialogues_of(
-    record: Any, line: Line, file: DialogueFile, flaw: str, chats: Chats, depth: int = 0
+    record: Any, line: Line, file: DialogueFile, flaw: str, chats: Chats, talk: str = ""
 ) -> Iterator[Dialogue]:
     layout = file.layout
     row = message_of(record, layout) if layout.sender else None
@@ -115,16 +117,17 @@ def _dialogues_of(
     turns = turns_of(record, layout, file.report) if row is None else None
     if turns is None:
         row = row or message_of(record, layout)
-        parts = [] if row or layout.columns or depth == _DEPTH else parts_of(record)
+        parts = [] if row or layout.columns or talk.count("/") == _DEPTH else parts_of(record)
         if row:
             file.report.take(row.taken, record)
             if all(key in record for key in TREE):
                 chats.add_reply(record, row.message, line)
             else:
-                chats.add(row.talk, row.message, line)
+                chats.add(row.talk or talk, row.message, line)
             return
+        talk = f"{talk}/{next(chats.numbers)}"  # The messages of a record are one conversation.
         for part in parts:
-            yield from _dialogues_of(part, line, file, flaw, chats, depth + 1)
+            yield from _dialogues_of(part, line, file, flaw, chats, talk)
         if parts:
             return
         if isinstance(record, Mapping) and not file.report.skipped[flaw]:

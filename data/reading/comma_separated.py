@@ -6,14 +6,16 @@ import collections
 import csv
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from towers.data.reading.chats import dialogues_of
 from towers.data.reading.dialogue_file import MAX_LINE_CHARACTERS, Dialogue, DialogueFile, Line
+from towers.data.reading.json_files import parsed
 from towers.data.reading.message_records import message_of
 from towers.data.reading.records import COLUMNS, CONTENTS, LIST_KEYS, find_columns
 
+_MOST_HEADERS = 2  # A line above the names may group them: it has blanks.
 DELIMITERS = ",;\t"
 PAIR = COLUMNS[0]
 COLUMN_NAMES = frozenset((*LIST_KEYS, *CONTENTS))  # A line of these is no question and answer.
@@ -38,11 +40,15 @@ def _form(file: DialogueFile) -> _Form | None:
     match = _SEPARATOR.fullmatch(sample[0]) if sample else None
     rows, delimiters = (sample[1:], match[1]) if match else (sample, DELIMITERS)
     before = 1 if match else 0
-    for delimiter in delimiters if rows else "":
-        names = _fields(rows[0], delimiter)
+    for delimiter, place in itertools.product(delimiters, range(min(_MOST_HEADERS, len(rows)))):
+        names = _fields(rows[place], delimiter)
+        if place and all(_fields(rows[0], delimiter)):
+            continue
         is_row = message_of(dict.fromkeys(names, "1"), file.layout) is not None
-        if len(names) > 1 and (find_columns(names, file.layout.columns) or is_row):
-            return _Form(delimiter, tuple(names), before + 1)
+        first = _record(names, _fields(rows[place + 1], delimiter)) if rows[place + 1 :] else {}
+        is_known = is_row or any(isinstance(first.get(name), list) for name in LIST_KEYS)
+        if len(names) > 1 and (is_known or find_columns(names, file.layout.columns)):
+            return _Form(delimiter, tuple(names), before + place + 1)
     if file.layout.columns or not (match or ".csv" in file.path.suffixes):
         return None
     if any(
@@ -86,8 +92,13 @@ def _records(file: DialogueFile, form: _Form) -> Iterator[tuple[Line, Any]]:
     lines = file.usable_lines()
     rows = _Rows(itertools.islice(lines, form.num_before, None), form.delimiter)
     for row in rows:
-        record = dict(zip(form.names, row, strict=False))
-        yield rows.end, record if len(row) <= len(form.names) else None
+        yield rows.end, _record(form.names, row) if len(row) <= len(form.names) else None
+
+
+def _record(names: Sequence[str], row: Sequence[str]) -> dict[str, Any]:
+    """Returns the fields of a row; a list in JSON, such as one of messages, is a list."""
+    fields = ((field.startswith("[") and parsed(field)) or field for field in row)
+    return dict(zip(names, fields, strict=False))
 
 
 class _Rows:

@@ -22,7 +22,7 @@ import towers.data.reading.parquet as parquet
 import towers.data.reading.speakers as speakers
 import towers.data.reading.tsv as tsv
 import towers.data.reading.yaml_files as yaml_files
-from towers.data.folders import folders_below
+from towers.data.folders import TEST, TRAIN, VALIDATION, folders_below
 from towers.data.reading.dialogue_file import (
     DAMAGED,
     Dialogue,
@@ -34,9 +34,10 @@ from towers.data.reading.encodings import check_decoded
 from towers.data.reading.layout import Layout
 from towers.data.reading.mending import Mending
 from towers.data.reading.messages import Turns
-from towers.data.reading.report import ENCODING_ADVICE, UNDECODED_FRACTION, ReadingReport, count
+from towers.data.reading.report import ENCODING_ADVICE, UNDECODED_FRACTION, ReadingReport
 from towers.data.reading.text_files import part_name
 from towers.ground.arguments import check_choice
+from towers.ground.progress import count_of
 
 
 class Format(NamedTuple):
@@ -57,6 +58,11 @@ class Format(NamedTuple):
     fits: Callable[[DialogueFile], bool] = lambda file: False
 
 
+def _exported(form: str, heads: exports.Heads) -> Format:
+    read, fits = exports.read, exports.fits
+    return Format(form, lambda file: read(file, heads), fits=lambda file: fits(file, heads))
+
+
 # If lines look like several kinds, the first kind is chosen: the strictest come first.
 FORMATS = {
     "cornell": Format(
@@ -74,11 +80,9 @@ FORMATS = {
     "speakers": Format(
         "a file for each dialogue, its lines `speaker|text|act`", speakers.read, speakers.looks
     ),
-    "whatsapp": Format(
-        "a chat that WhatsApp exported", exports.read_whatsapp, fits=exports.fits_whatsapp
-    ),
-    "qq": Format("a record of messages of QQ", exports.read_qq, fits=exports.fits_qq),
-    "line": Format("a chat that LINE exported", exports.read_line, fits=exports.fits_line),
+    "whatsapp": _exported("a chat that WhatsApp exported", exports.WHATSAPP),
+    "qq": _exported("a record of messages of QQ", exports.QQ),
+    "line": _exported("a chat that LINE or KakaoTalk exported", exports.LINE),
     "marked": Format(
         "lines `User: text` and `Bot: text`, or `### Human: text` and `### Assistant: text`",
         exports.read_marked,
@@ -122,6 +126,7 @@ ADVICE = (
     "`question TAB answer` for each pair: "
     """awk -F'SEPARATOR' '{print $1 "\\t" $2}' FILE > chats.tsv"""
 )
+_HEADER = 512  # Characters of what tar writes before the first file.
 SHOWN_SENDERS = 20  # Of whom none is the one who answers.
 KIND_FRACTION = 0.5  # Fraction of the first lines that must look like the kind.
 SUFFIX_BONUS = 0.25  # Added to that fraction if the file has a suffix of the kind.
@@ -140,7 +145,7 @@ def read_dialogues(
 ) -> Iterator[Dialogue]:
     """Returns an iterator over the dialogues of files and folders, each a list of turns.
 
-    The names of files that say train, valid or test tell the parts (`file_parts`).
+    The names of files that say train, validation or test tell the parts (`file_parts`).
 
     A turn is stripped, but otherwise unchanged. An unusable one (blank, no letter or digit,
     undecodable, ...) is an empty string, so that questions and answers keep their places. Files
@@ -241,12 +246,12 @@ def file_parts(files_of: Mapping[Path, Sequence[Path]]) -> dict[Path, str | None
     files = [(file, path) for path, own in files_of.items() for file in own]
     above = [file.relative_to(path).parts[:-1] if path.is_dir() else () for file, path in files]
     named = [part_name(file, names) for (file, _), names in zip(files, above, strict=True)]
-    held_out = "valid" if "valid" in named else "test"
-    if held_out not in named or not any(part in ("train", None) for part in named):
+    held_out = VALIDATION if VALIDATION in named else TEST
+    if held_out not in named or not any(part in (TRAIN, None) for part in named):
         return dict.fromkeys(file for file, _ in files)
-    means = {"test": "unused"} | {held_out: "held_out"}
+    means = {TEST: "unused"} | {held_out: "held_out"}
     return {
-        file: means.get(part or "", "train") for (file, _), part in zip(files, named, strict=True)
+        file: means.get(part or "", TRAIN) for (file, _), part in zip(files, named, strict=True)
     }
 
 
@@ -307,6 +312,8 @@ def _read_file(file: DialogueFile, kind: str, *, is_alone: bool) -> Iterator[Dia
 
 def _recognise(file: DialogueFile) -> str | None:
     """Returns the kind that the file's beginning or most of its first lines look like, or None."""
+    if _is_archive(file):
+        return None
     for kind, file_format in FORMATS.items():
         if file_format.fits(file):
             return kind
@@ -324,13 +331,18 @@ def _recognise(file: DialogueFile) -> str | None:
     return best if fractions[best] >= KIND_FRACTION else None
 
 
+def _is_archive(file: DialogueFile) -> bool:
+    """Returns whether a file is Zip or tar, which may have records as they are."""
+    return zipfile.is_zipfile(file.path) or "\0ustar" in file.beginning()[:_HEADER]
+
+
 def _description(file: DialogueFile) -> str:
     if not file.path.stat().st_size:
         return "an empty file."
-    if zipfile.is_zipfile(file.path):
+    if _is_archive(file):
         if file.path.suffix.lower() in (".xlsx", ".ods"):
             return "a spreadsheet, which must be saved as CSV first."
-        return "a zip archive, which must be unpacked first."
+        return "an archive, which must be unpacked first."
     lines = file.sample()
     if not lines:
         return "only lines that are blank or too long."
@@ -346,5 +358,5 @@ def _nothing_usable(path: Path, kind: str, found: ReadingReport) -> str:
     reasons = "; ".join(found.lines()[1:])
     return (
         f"{path}: expected dialogues (kind {kind}), found no usable turn in "
-        f"{count(found.num_lines, 'line')}{': ' if reasons else ''}{reasons}. {COLUMNS}"
+        f"{count_of(found.num_lines, 'line')}{': ' if reasons else ''}{reasons}. {COLUMNS}"
     )

@@ -1,4 +1,4 @@
-"""Chats as programs write them into text: WhatsApp, QQ, LINE, and texts that say who speaks."""
+"""Chats as programs write them: WhatsApp, QQ, LINE, KakaoTalk, and texts that say who speaks."""
 # ruff: noqa: RUF001 - full-width punctuation divides names from texts, too.
 
 from __future__ import annotations
@@ -13,20 +13,27 @@ from towers.data.reading.messages import Message, turns_of_messages
 from towers.data.reading.times import seconds_of
 
 _TIME = r"\d{1,2}(?:[:.]| h )\d{2}(?:[:.]\d{2})?"
-_DATE = r"\d{1,4}[./\-年]\s?\d{1,2}[./\-月]\s?\d{1,4}日?\.?"
+_DATE = r"\d{1,4}[./\-年년]\s?\d{1,2}[./\-月월]\s?\d{1,4}[日일]?\.?"
 _NOON = r"(?:[AaPp]\.?\s?[Mm]\.?|上午|下午|凌晨|早上|中午|晚上|午前|午後|오전|오후|[صم])"
 _WHEN = rf"(?:{_NOON}\s?)?{_TIME}(?:\s?{_NOON})?"
-WHATSAPP = re.compile(  # In Korean a comma is behind the time, and a blank before the colon.
+_WHATSAPP = re.compile(  # In Korean a comma is behind the time, and a blank before the colon.
     rf"\[?(?P<time>{_DATE}[,،]?\s+(?:[^\W\d]{{1,3}}\s)?{_WHEN})(?:\]|\s-|,(?=\s[^:]+\s:\s))\s"
     r"(?:(?P<sender>[^:]{1,100}): ?)?(?P<text>.*)",
 )
 _QQ_TIME = rf"(?P<time>\d{{4}}[-/]\d{{1,2}}[-/]\d{{1,2}} (?:{_NOON}\s?)?\d{{1,2}}:\d{{2}}:\d{{2}})"
 _QQ_NAME = r"(?P<sender>\S.{0,80}?)(?:\(\d+\)|<[^<>]+@[^<>]+>)?"
-QQ = re.compile(rf"{_QQ_TIME}\s+{_QQ_NAME}(?P<text>)")
-QQ_COPIED = re.compile(rf"{_QQ_NAME}\s+{_QQ_TIME}(?P<text>)")
-LINE = re.compile(rf"(?P<time>{_WHEN})\t(?P<sender>[^\t]+)\t(?P<text>.*)")
-_DAY = re.compile(r"\d{4}[./]\d{1,2}[./]\d{1,2}\s?\(.{1,3}\)")  # Above the messages of LINE.
-_DIVISION = re.compile(rf"=+|消息(?:记录|分组|对象)[:：].*|{_DAY.pattern}")
+_QQ = re.compile(rf"{_QQ_TIME}\s+{_QQ_NAME}(?P<text>)")
+_QQ_COPIED = re.compile(rf"{_QQ_NAME}\s+{_QQ_TIME}(?P<text>)")
+_LINE = re.compile(rf"(?P<time>{_WHEN})\t(?P<sender>[^\t]+)\t(?P<text>.*)")
+_KAKAO = re.compile(rf"\[(?P<sender>[^\[\]]{{1,100}})\] \[(?P<time>{_WHEN})\] (?P<text>.*)")
+# What begins a message, for each program in all its forms; QQ has a text in lines of its own.
+Heads = Sequence[re.Pattern[str]]
+WHATSAPP, QQ, LINE = (_WHATSAPP,), (_QQ, _QQ_COPIED), (_LINE, _KAKAO)
+# Above the messages of a day, in LINE and KakaoTalk.
+_DAY = re.compile(
+    r"(?:-+ )?\d{4}[./년]\s?\d{1,2}[./월]\s?\d{1,2}일?\s?(?:\(.{1,3}\)|.요일)(?: -+)?"
+)
+_DIVISION = re.compile(rf"=+|消息(?:记录|分组|对象)[:：].*|-{{5,}} .+ -{{5,}}|{_DAY.pattern}")
 _MARKS = "\u200e\u200f\u202a\u202b\u202c\ufeff"  # Of direction, which WhatsApp writes before names.
 _BLANKS = str.maketrans("\u202f\u00a0\u2009", "   ", _MARKS)
 _NO_TEXT = re.compile(
@@ -42,6 +49,7 @@ _NO_TEXT = re.compile(
     r"|(?:esta )?mensagem (?:foi )?apagada|você apagou esta mensagem|diese nachricht wurde gelöscht"
     r"|du hast diese nachricht gelöscht|ce message a été supprimé|vous avez supprimé ce message"
     r"|questo messaggio è stato eliminato|hai eliminato questo messaggio|dit bericht is verwijderd"
+    r"|사진(?: \d+장)?|동영상|이모티콘|삭제된 메시지입니다"
     r"|данное сообщение удалено|вы удалили данное сообщение|此消息已删除|你删除了这条消息",
     re.IGNORECASE,
 )
@@ -49,19 +57,9 @@ _EDITED = re.compile(r"\s*<[^<>]{2,40}>$")  # `<This message was edited>` behind
 SAMPLED = 20
 
 
-def fits_whatsapp(file: DialogueFile) -> bool:
-    """Returns whether messages of WhatsApp begin in at least two of the first lines."""
-    return _num_heads(file, WHATSAPP) > 1
-
-
-def fits_qq(file: DialogueFile) -> bool:
-    """Returns whether records of QQ begin in at least two of the first lines."""
-    return max(_num_heads(file, QQ), _num_heads(file, QQ_COPIED)) > 1
-
-
-def fits_line(file: DialogueFile) -> bool:
-    """Returns whether messages of LINE begin in at least two of the first lines."""
-    return _num_heads(file, LINE) > 1
+def fits(file: DialogueFile, heads: Heads) -> bool:
+    """Returns whether messages begin so in at least two of the first lines."""
+    return max(_num_heads(file, head) for head in heads) > 1
 
 
 def _num_heads(file: DialogueFile, head: re.Pattern[str]) -> int:
@@ -77,23 +75,9 @@ def _first(file: DialogueFile) -> list[str]:
     return file.sample()[:SAMPLED]
 
 
-def read_whatsapp(file: DialogueFile) -> Iterator[Dialogue]:
-    """Yields the dialogues of an export of WhatsApp."""
-    return _read(file, WHATSAPP)
-
-
-def read_qq(file: DialogueFile) -> Iterator[Dialogue]:
-    """Yields the dialogues of a record of QQ, whose senders stand in a line of their own."""
-    is_copied = _num_heads(file, QQ_COPIED) > _num_heads(file, QQ)
-    return _read(file, QQ_COPIED if is_copied else QQ)
-
-
-def read_line(file: DialogueFile) -> Iterator[Dialogue]:
-    """Yields the dialogues of an export of LINE, where a line tells the day of those below it."""
-    return _read(file, LINE)
-
-
-def _read(file: DialogueFile, head: re.Pattern[str]) -> Iterator[Dialogue]:
+def read(file: DialogueFile, heads: Heads) -> Iterator[Dialogue]:
+    """Yields the dialogues of an export, by the head that begins most messages."""
+    head = max(heads, key=lambda head: _num_heads(file, head))
     chats, day_first = Chats(file), _is_day_first(file, head)
     conversation = day = ""
     for match, texts, line in _messages(file, head):

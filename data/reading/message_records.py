@@ -11,14 +11,15 @@ from towers.data.reading.messages import ME, OTHER, Message
 from towers.data.reading.records import CONTENTS, ROLES, name_of, spelling_of, text_of
 from towers.data.reading.times import seconds_of
 
-TIMES = (
-    *("timestamp_ms", "date_unixtime", "timestamp", "createtime", "create_time", "strtime", "time"),
-    *("date", "ts", "created_at", "originalarrivaltime", "sent_at", "时间", "日期", "发送时间"),
+TIMES = str.split(
+    "timestamp_ms date_unixtime timestamp createtime create_time strtime time date ts created_at "
+    "originalarrivaltime sent_at 时间 日期 发送时间"
 )
+DIRECTIONS = {"incoming": OTHER, "outgoing": ME}  # Signal's kinds of messages.
 OWN = ("issender", "is_sender", "is_self", "issend")  # 1 is one's own message.
-TALKS = (
-    *("talkerid", "room_name", "talker", "conversation_id", "dialogue_id", "dialog_id", "chat_id"),
-    *("session_id", "conv_id", "thread_id", "channel", "conversation", "dialogue", "session"),
+TALKS = str.split(
+    "talkerid room_name talker conversation_id dialogue_id dialog_id chat_id session_id conv_id "
+    "thread_id channel conversation dialogue session conversationid"
 )
 KINDS = ("type_name", "type", "类型", "消息类型")
 TIMED = ("name", "user", "user_id", "participant", "agent")  # Senders of what has a time alone.
@@ -59,7 +60,10 @@ def message_of(record: Any, layout: Layout) -> Row | None:
     when = seconds_of(value_of((layout.time,) if layout.time else TIMES))
     roles = [role for role in ROLES if when is not None or role not in TIMED]
     own = None if layout.sender else value_of(OWN)
-    if own is not None:
+    way = None if layout.sender else DIRECTIONS.get(str(record.get("type")))
+    if way:
+        sender = way
+    elif own is not None:
         sender = ME if str(own).strip().lower() in ("1", "true", "yes", "是") else OTHER
     else:
         sender = name_of(value_of((layout.sender,) if layout.sender else roles))
@@ -68,7 +72,7 @@ def message_of(record: Any, layout: Layout) -> Row | None:
         return None
     text = text_of(value_of(names))
     kind, subtype = value_of(KINDS), value_of(("subtype",))  # Slack's; WeChat's is a number.
-    is_text = kind is None or str(kind).lower() in TEXT_KINDS
+    is_text = kind is None or way or str(kind).lower() in TEXT_KINDS
     text = _unbroken(text) if text and is_text and str(subtype or 0).isdigit() else None
     text = None if text and NOTICE.fullmatch(text) else text
     message = Message(_unbroken(str(sender)), text, when)

@@ -12,60 +12,30 @@ from towers.data.reading.messages import Message, Turns, as_answers, turns_of_me
 from towers.data.reading.report import ReadingReport
 
 # The last column is the answer; the ones before it are the question.
-COLUMNS = (
-    ("question", "answer"),
-    ("instruction", "input", "output"),
-    ("instruction", "context", "response"),
-    ("instruction", "output"),
-    ("instruction", "response"),
-    ("prompt", "response"),
-    ("prompt", "completion"),
-    ("context", "response"),
-    ("input", "output"),
-    ("input", "target"),
-    ("query", "response"),
-    ("prompt", "chosen"),
-    ("question", "chosen"),
-    ("instruction", "chosen"),
-    ("human", "assistant"),
-    ("user", "assistant"),
-    ("human", "bot"),
-    ("user", "bot"),
-    ("post", "response"),
-    ("query", "answer"),
-    ("prompt", "answer"),
-    ("input", "response"),
-    ("source", "target"),
-    ("问题", "答案"),
-    ("问题", "回答"),
-    ("提问", "回答"),
-    ("问", "答"),
-)
+COLUMNS: tuple[tuple[str, ...], ...] = (
+    ("question", "answer"), ("instruction", "input", "output"),
+    ("instruction", "context", "response"), ("instruction", "output"), ("instruction", "response"),
+    ("prompt", "response"), ("prompt", "completion"), ("context", "response"), ("input", "output"),
+    ("input", "target"), ("query", "response"), ("prompt", "chosen"), ("question", "chosen"),
+    ("instruction", "chosen"), ("human", "assistant"), ("user", "assistant"), ("human", "bot"),
+    ("user", "bot"), ("post", "response"), ("query", "answer"), ("prompt", "answer"),
+    ("input", "response"), ("source", "target"), ("user utterance", "system response"),
+    ("title", "desc", "answer"), ("question", "chatgpt_answers"), ("问题", "答案"),
+    ("问题", "回答"), ("提问", "回答"), ("问", "答"),
+)  # fmt: skip
 RECORD_COLUMNS = (*COLUMNS, ("q", "a"))  # In the first line of a table, these may be a pair.
-LIST_KEYS = (
-    *("turns", "dialogue", "messages", "conversations", "conversation", "contents", "dialog"),
-    *("data", "utterances", "history", "chosen", "log", "chat"),
+_words = str.split
+LIST_KEYS = _words(
+    "turns dialogue messages conversations conversation contents dialog data utterances history "
+    "chosen log chat"
 )
 SPEAKERS = ("speakers", "roles")  # A list of who says each of a list of texts.
-ROLES = (
-    *(
-        "role",
-        "from",
-        "speaker",
-        "sender_name",
-        "author",
-        "sender",
-        "speaker_idx",
-        "from_name",
-        "user",
-        "name",
-        *("speaker_id", "sender_id", "user_id", "participant", "agent", "creator"),
-    ),
-    *("nickname", "发送人", "发送者", "昵称"),
+ROLES = _words(
+    "role from speaker sender_name author sender speaker_idx from_name user name speaker_id "
+    "sender_id user_id participant agent creator username nickname 发送人 发送者 昵称"
 )
-CONTENTS = (
-    *("content", "value", "text", "utterance", "parts", "message", "msg", "body"),
-    *("strcontent", "内容", "消息", "消息内容", "聊天内容"),
+CONTENTS = _words(
+    "content value text utterance parts message msg body strcontent 内容 消息 消息内容 聊天内容"
 )
 TEXT_PARTS = (None, "text", "input_text", "output_text")  # Types of the parts of a message.
 
@@ -189,7 +159,8 @@ def spelling_of(names: Iterable[Any]) -> dict[str, str]:
 
 def columns_of(record: Mapping[str, Any], names: Sequence[str]) -> list[str] | None:
     """Returns question and answer of a record, or None if they are not texts."""
-    texts = [record.get(name) for name in names]
+    values = (record.get(name) for name in names)
+    texts = [text_of(value) if _is_list(value) else value for value in values]
     *question, answer = ["" if text is None and len(texts) > 2 else text for text in texts]
     if not isinstance(answer, str) or not all(isinstance(text, str) for text in question):
         return None
@@ -221,6 +192,8 @@ def _messages_of(item: Any) -> list[Message] | None:
     """Returns the message of an object, the two of a pair of columns, none of a call of a tool."""
     if not isinstance(item, Mapping):
         return None
+    nested = item.get("message")
+    item = nested if isinstance(nested, Mapping) else item
     sender, text = _role(item), text_of(_content(item))
     if sender is not None:
         return [] if text is None and _is_call(item) else [Message(str(sender), text)]

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from towers.ground.progress import count_of
+
 BLANK_LINE = "blank lines"
 BLANK_TURN = "blank turns"
 NO_LETTER = "turns without a letter or digit"
@@ -148,9 +150,10 @@ class ReadingReport(Report):
 
     def lines(self) -> list[str]:
         """Returns the report as a few lines of text: the totals, then a line for each reason."""
+        read = f"read {count_of(self.num_dialogues, 'dialogue')} of "
+        read += f"{count_of(self.num_turns, 'turn')} from {count_of(self.num_files, 'file')} of "
         return [
-            f"read {count(self.num_dialogues, 'dialogue')} of {count(self.num_turns, 'turn')} "
-            f"from {count(self.num_files, 'file')} of {count(self.num_lines, 'line')}",
+            f"{read}{count_of(self.num_lines, 'line')}",
             *self.understood(),
             *_few(self.changes(), "further reason"),
             *_few(self.notes, "further note"),
@@ -199,9 +202,11 @@ class TextReport(Report):
 
     def lines(self) -> list[str]:
         """Returns the report as lines of text."""
-        read = f"read {count(self.num_lines, 'line')} from {count(self.num_files, 'file')}"
+        read = f"read {count_of(self.num_lines, 'line')} from {count_of(self.num_files, 'file')}"
         if self.num_documents:
-            read += f": {count(self.num_documents, 'document')}, each ended by a token of its own"
+            read += (
+                f": {count_of(self.num_documents, 'document')}, each ended by a token of its own"
+            )
         advice = [ENCODING_ADVICE] if self.suggests_other_encoding else []
         return [read, *_few(self.changes(), "further reason"), *advice]
 
@@ -209,7 +214,7 @@ class TextReport(Report):
 def _few(lines: Sequence[str], noun: str) -> list[str]:
     """Returns one line of the first ones, with a word about those that are left, or none."""
     left = len(lines) - MOST_TOLD
-    told = [*lines[:MOST_TOLD], *([f"and {count(left, noun)}"] if left > 0 else [])]
+    told = [*lines[:MOST_TOLD], *([f"and {count_of(left, noun)}"] if left > 0 else [])]
     return ["; ".join(told)] if told else []
 
 
@@ -218,8 +223,3 @@ def _listed(counts: Mapping[str, int]) -> str:
     order = sorted(counts, key=lambda name: -counts[name])
     more = f" and {len(order) - SHOWN} more" if len(order) > SHOWN else ""
     return ", ".join(f"{name[:40]} ({counts[name]:,})" for name in order[:SHOWN]) + more
-
-
-def count(number: int, noun: str) -> str:
-    """Returns a number with its noun, in the plural unless it is one."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -11,11 +11,18 @@ from pathlib import Path
 from typing import NamedTuple
 
 from towers.data.compression import decompressed, read_errors
-from towers.data.folders import files_below, format_suffixes, suffix_of
+from towers.data.folders import (
+    PART_NAMES,
+    TEST,
+    TRAIN,
+    VALIDATION,
+    files_below,
+    format_suffixes,
+    suffix_of,
+)
 from towers.data.reading.parquet import MAGIC
 from towers.data.text.files import reason_of
 
-PARTS = ("train", "valid", "test")
 KINDS = {
     "text": (".txt", ".text", ".md", ".tokens"),
     "json_lines": (".jsonl", ".ndjson"),
@@ -41,22 +48,23 @@ OTHER_KINDS = {
     "HTML or XML": ".html .htm .xhtml .mhtml .xml .svg",
     "dialogues": ".conv",
     "another format": ".json .csv .tsv .zip .tar .tgz .bz2 .xz .7z .rar .pdf .doc .docx .odt .rtf "
-    ".ppt .pptx .xls .xlsx .epub .mobi",
+    ".ppt .pptx .xls .xlsx .epub .mobi .ipynb",
 }
-# How files of these kinds begin, whatever their names are.
-BEGINNINGS = {
-    "subtitles": re.compile(rb"WEBVTT|\s*\d+\s*\n\d+:\d\d:\d\d[,.]\d+ --> "),
-    "HTML or XML": re.compile(
-        rb'\s*<(?:!doctype\s|html\b|\?xml\s|[a-z][\w:.-]*\s+[a-z][\w:.-]*=")', re.IGNORECASE
-    ),
-    "dialogues": re.compile(rb"E\r?\nM "),
-}
-_BEGIN_BYTES = 256
+# An element of HTML or XML, with which Markdown may begin, too.
+_ELEMENT = re.compile(
+    rb'\s*<(?:(?:body|head|div|p|article)\b|[a-z][\w:.-]*\s+[a-z][\w:.-]*=")', re.IGNORECASE
+)
+# How files of these kinds begin, whatever their names are; of other formats Zip, PDF, RTF and tar.
+BEGINNINGS = (
+    ("subtitles", re.compile(rb"WEBVTT|\s*\d+\s*\n\d+:\d\d:\d\d[,.]\d+ --> ")),
+    ("HTML or XML", re.compile(rb"\s*<(?:!doctype\s|html\b|\?xml\s)", re.IGNORECASE)),
+    ("HTML or XML", _ELEMENT),
+    ("dialogues", re.compile(rb"E\r?\nM ")),
+    ("another format", re.compile(rb"PK\x03\x04|%PDF-|\{\\rtf|.{257}ustar", re.DOTALL)),
+)
+_BEGIN_BYTES = 512
 _RECORD = re.compile(rb"\s*\{\s*\"[^\n]*\}\s*\n\s*\{")  # An object, and one on the next line.
 _RECORD_BYTES = 1 << 20
-_PART_NAMES = {"valid": "valid", "validation": "valid", "val": "valid", "dev": "valid"} | {
-    part: part for part in PARTS
-}
 
 
 class TextFile(NamedTuple):
@@ -65,7 +73,7 @@ class TextFile(NamedTuple):
     Attributes:
         path: of the file.
         kind: text, json_lines or parquet.
-        part: train, valid or test; None for a file whose passages are dealt out to all three.
+        part: train, validation or test; None for a file whose passages are dealt out to all three.
     """
 
     path: Path
@@ -117,23 +125,23 @@ def find_texts(paths: Iterable[str | os.PathLike[str]], *, code: bool = False) -
 def parts_of(named: Sequence[str | None]) -> list[str | None]:
     """Returns the part of each file, None for one that is dealt out, from what its name tells.
 
-    >>> parts_of(["train", "valid", None])
-    ['train', 'valid', 'train']
+    >>> parts_of(["train", "validation", None])
+    ['train', 'validation', 'train']
     >>> parts_of(["train", "test", None])
     [None, 'test', None]
-    >>> parts_of(["valid", "valid"])
+    >>> parts_of(["validation", "validation"])
     [None, None]
     """
     if len(set(named)) == 1:
         return [None] * len(named)
-    if "valid" in named:
-        return [part or "train" for part in named]
-    return [part if part == "test" else None for part in named]
+    if VALIDATION in named:
+        return [part or TRAIN for part in named]
+    return [part if part == TEST else None for part in named]
 
 
 def describe_parts(files: Sequence[TextFile]) -> list[str]:
     """Returns a line about the parts that the names of the files tell, if they tell any."""
-    counts = Counter(file.part or "cut into train and valid" for file in files)
+    counts = Counter(file.part or "cut into train and validation" for file in files)
     if all(file.part is None for file in files):
         return []
     return [
@@ -176,13 +184,13 @@ def kind_of(path: Path) -> str:
         raise ValueError(f"{path}: expected a file, found a pipe or a device. Save the text first.")
     suffix = _suffix(path)
     for kind, suffixes in OTHER_KINDS.items():
-        if suffix == ".json" and _RECORD.match(_beginning(path)):
+        if suffix in (".json", ".txt") and _RECORD.match(_beginning(path, _RECORD_BYTES)):
             return "json_lines"
         if suffix in suffixes.split():
             raise _other_kind(path, f"a {suffix} file ({kind})", kind)
     try:
         with path.open("rb") as file:
-            begin = file.read(_BEGIN_BYTES)
+            begin = file.read(len(MAGIC))
     except OSError as error:
         raise ValueError(
             f"{path}: expected a file to read, found: {reason_of(error)}. Check the path and its "
@@ -190,17 +198,18 @@ def kind_of(path: Path) -> str:
         ) from error
     if begin.startswith(MAGIC):
         return "parquet"
-    for kind, pattern in BEGINNINGS.items():
-        if not is_code(path) and pattern.match(begin.removeprefix(codecs.BOM_UTF8)):
+    begin = _beginning(path, _BEGIN_BYTES).removeprefix(codecs.BOM_UTF8)
+    for kind, pattern in BEGINNINGS if not is_code(path) else ():
+        if pattern.match(begin) and (pattern is not _ELEMENT or suffix != ".md"):
             raise _other_kind(path, f"{kind}: {begin[:20]!r}", kind)
     return next((kind for kind, suffixes in KINDS.items() if suffix in suffixes), "text")
 
 
-def _beginning(path: Path) -> bytes:
+def _beginning(path: Path, size: int) -> bytes:
     """Returns how a file begins, compressed or not; nothing if it cannot be read."""
     try:
         with path.open("rb") as raw, decompressed(raw, path) as file:
-            return file.read(_RECORD_BYTES)
+            return file.read(size)
     except read_errors():
         return b""
 
@@ -217,7 +226,7 @@ def part_name(path: Path, folders: Sequence[str]) -> str | None:
     """
     words = [] if is_code(path) else re.split(r"[._\-]+", path.name.lower())
     words += [folder.lower() for folder in reversed(folders)]
-    return next((_PART_NAMES[word] for word in words if word in _PART_NAMES), None)
+    return next((PART_NAMES[word] for word in words if word in PART_NAMES), None)
 
 
 def _is_weighted(path: Path) -> bool:

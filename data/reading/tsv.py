@@ -19,6 +19,7 @@ LABELS, NUMBERS = "labels", "numbers"
 CLASSES = "labels that judge no answer, since no question has both"
 _NUMBER = re.compile(r"-?\d+(?:\.\d*)?")
 _ID = re.compile(r"[^\W\d]{1,8}[-_]?\d+")  # A count with letters, such as q_12.
+_OTHER = re.compile(r"<[^<>\t]+>\t|\|")  # A tag may name an answer; a bar opens a row of Markdown.
 _NAME = re.compile(r"[^\W\d]{1,20}")
 WRONG_ANSWER = "dialogues whose label 0 says that the answer is wrong"
 
@@ -26,6 +27,8 @@ WRONG_ANSWER = "dialogues whose label 0 says that the answer is wrong"
 def looks(line: str) -> bool:
     """Returns whether the line could belong to such a file."""
     line = line.strip()
+    if _OTHER.match(line):
+        return False
     if DIVIDERS[0] in line:
         return line.endswith(DIVIDERS[0])  # Else it is in a column of something else.
     return any(divider in line for divider in DIVIDERS)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from towers.data.fetching.files import find_file, find_optional_file, read_bytes
+from towers.data.folders import PARTS, TEST, VALIDATION
 from towers.data.reading.encodings import marked_encoding
-from towers.data.reading.text_files import PARTS
 
 NAMES = ("ptb.{part}.txt", "wiki.{part}.tokens", "{part}.txt")
 REMEDY = (
@@ -26,9 +26,10 @@ def read_words(folder: str | Path) -> dict[str, str]:
     folder = Path(folder)
     texts = {}
     for part in PARTS:
-        names = [name.format(part=part) for name in NAMES]
+        words = ("valid", part) if part == VALIDATION else (part,)
+        names = [name.format(part=word) for word in words for name in NAMES]
         path = find_optional_file(folder, names)
-        if path is None and part != "test":
+        if path is None and part != TEST:
             find_file(folder, names, remedy=REMEDY)
         if path is not None:
             texts[part] = _read_lines(path)

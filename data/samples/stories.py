@@ -11,7 +11,8 @@ from typing import Any
 from towers.ground.arguments import check_choice
 from towers.ground.random_numbers import generator
 
-PARTS = {"train": (2400, 1), "valid": (240, 2), "test": (240, 3)}  # Number of stories and seed.
+# The number of stories, and the seed.
+PARTS = {"train": (2400, 1), "validation": (240, 2), "test": (240, 3)}
 GIRLS = ["anna", "clara", "emma", "julia"]
 BOYS = ["adam", "ben", "carl", "david"]
 PRONOUNS = {**dict.fromkeys(GIRLS, ("she", "her")), **dict.fromkeys(BOYS, ("he", "his"))}
@@ -51,7 +52,7 @@ SENTENCES = (
 
 
 def text(part: str) -> str:
-    """Returns the stories of train, valid or test, always the same."""
+    """Returns the stories of train, validation or test, always the same."""
     check_choice("part", part, PARTS)
     num_stories, seed = PARTS[part]
     # Uniform numbers, since their stream is the same in every version of NumPy.

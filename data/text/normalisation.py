@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from typing import Any
 
 from towers.ground.arguments import check_choice
 
@@ -48,12 +49,13 @@ def normalise(
     `keep_blanks` is for Chinese text with blanks between its tokens. `keep_marks` keeps combining
     marks, such as the vowel signs of Devanagari, Thai and Arabic, and the joiners of such scripts.
     """
-    table = _WITH_MARKS if keep_marks and _MARK_OF_SCRIPT.search(text) else _CHARACTERS
+    has_marks = keep_marks and not text.isascii() and _MARK_OF_SCRIPT.search(text)
+    table = _WITH_MARKS if has_marks else _CHARACTERS
     text = unicodedata.normalize("NFC", text).translate(table)
     if table is _WITH_MARKS:
         text = _LOOSE_JOINER.sub("", text)
     # A dropped mark may have been between the parts of a Korean syllable.
-    text = " ".join(unicodedata.normalize("NFC", text).split())
+    text = _with_single_blanks(unicodedata.normalize("NFC", text))
     if language == "zh":
         text = _apply(_CHINESE_RULES, text.translate(_TO_CHINESE))
         text = text if keep_blanks else _BLANKS_IN_CHINESE.sub("", text)
@@ -61,7 +63,11 @@ def normalise(
         text = _apply(_ENGLISH_RULES, text.translate(_TO_ENGLISH))
     else:
         check_choice("language", language, LANGUAGES)
-    return " ".join(text.split())
+    return _with_single_blanks(text)
+
+
+def _with_single_blanks(text: str) -> str:
+    return " ".join(text.split()) if "  " in text else text.strip()
 
 
 def is_wide(character: str) -> bool:
@@ -126,7 +132,15 @@ def _apply(rules: tuple[tuple[re.Pattern[str], str], ...], text: str) -> str:
     return text
 
 
-_TO_CHINESE = str.maketrans("?!;()", "？！；（）")
+class _Others(dict[int, Any]):
+    """A table in which a character without an entry is its own form; no entry would be slower."""
+
+    def __missing__(self, code: int) -> int:
+        self[code] = code
+        return code
+
+
+_TO_CHINESE = _Others(str.maketrans("?!;()", "？！；（）"))
 _CHINESE_RULES = (
     (re.compile(r"[.。…](?: ?[.。…])+"), "…"),
     (re.compile(r"(?:—|- ?-)(?: ?[-—])*"), "—"),
@@ -138,12 +152,10 @@ _BLANKS_IN_CHINESE = re.compile(
     rf"(?<=[{WIDE}]) (?=[{WIDE}])|(?<=[{_WIDE_PUNCTUATION}]) | (?=[{_WIDE_PUNCTUATION}])"
 )
 
-_TO_ENGLISH = str.maketrans(
-    {
-        **dict(zip("，？！：；（）【】、。", ",?!:;()[],.", strict=True)),
-        **dict.fromkeys("《》〈〉", '"'),
-        "…": "...",
-    }
+_TO_ENGLISH = _Others(
+    str.maketrans(
+        dict(zip("，？！：；（）【】、。《》〈〉", ',?!:;()[],.""""', strict=True)) | {"…": "..."}
+    )
 )
 _ENGLISH_RULES = (
     (re.compile(r"\.(?: ?\.)+"), "..."),

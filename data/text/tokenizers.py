@@ -132,16 +132,12 @@ def _cut(text: str, cut: Callable[[str], Iterable[str]]) -> list[str]:
     """Returns the tokens of a text, those of Chinese cut; what cuts a Latin word is undone."""
     tokens: list[str] = []
     for match in _CHINESE_OR_WORDS.finditer(text):
-        if not match["chinese"]:
-            tokens.append(match[0])
-            continue
-        words: list[str] = []
-        for word in cut(match[0]):
-            if words and _WITHIN_LATIN.fullmatch(words[-1][-1] + word[0]):
-                words[-1] += word
-            else:
-                words.append(word)
-        tokens += words
+        first = len(tokens)
+        tokens += cut(match[0]) if match["chinese"] else [match[0]]
+        if len(tokens) > first + 1 and _WITHIN_LATIN.search(match[0]):
+            for place in range(len(tokens) - 1, first, -1):
+                if _WITHIN_LATIN.fullmatch(tokens[place - 1][-1] + tokens[place][0]):
+                    tokens[place - 1] += tokens.pop(place)
     return tokens
 
 
@@ -150,12 +146,14 @@ def _detokeniser(language: str) -> Callable[[Sequence[str]], str]:
 
 
 _LETTERS = rf"[^\W{WIDE}]+(?:[{MARKS}{JOINERS}]+[^\W{WIDE}]*)*"
+# For speed, words before a blank come first, and case is ignored only where it has to be.
 _WORD = rf"""
-    (?:https?://|www\.)[^\s"'()\[\]{{}}{WIDE}]+      # An address.
+    [A-Za-z]+(?=[ ])
+    | (?i:https?://|www\.)[^\s"'()\[\]{{}}{WIDE}]+   # An address.
     | [0-9]+(?:[.,:/][0-9]+)+                        # 1,000, 3.5 or 7:30.
-    | (?:[A-Za-z]\.){{2,}}                           # U.S.
+    | (?=\w\.)(?i:(?:[A-Z]\.){{2,}})                 # U.S.
     | {_LETTERS}(?:['&-]{_LETTERS})*             # don't, well-known, C4.
-    | '{AFTER_APOSTROPHE}                            # The 's after another character.
+    | '(?i:{AFTER_APOSTROPHE})                       # The 's after another character.
     | \.\.\.
     | \S
 """
@@ -163,8 +161,8 @@ _CHINESE = r"[\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0003ffff]"
 # Next to Chinese, and not the beginning of a longer word or number.
 _PLAIN = rf"[A-Za-z0-9]+(?!['&-]?[^\W{WIDE}]|[.,:/][0-9])"
 _CHINESE_RUN = rf"(?P<chinese>[A-Za-z0-9]*{_CHINESE}(?:{_CHINESE}|{_PLAIN})*)"
-_WORDS = re.compile(_WORD, re.VERBOSE | re.IGNORECASE)
-_CHINESE_OR_WORDS = re.compile(f"{_CHINESE_RUN} | {_WORD}", re.VERBOSE | re.IGNORECASE)
+_WORDS = re.compile(_WORD, re.VERBOSE)
+_CHINESE_OR_WORDS = re.compile(f"(?i:{_CHINESE_RUN}) | {_WORD}", re.VERBOSE)
 _CHINESE_WORD = re.compile(_CHINESE_RUN, re.VERBOSE)
 _WITHIN_LATIN = re.compile("[A-Za-z0-9]{2}")
 
@@ -214,9 +212,10 @@ def _any_of(words: Iterable[str]) -> re.Pattern[str]:
     """Returns the pattern of any of some words, the longest first; none begins within a word."""
     by_first: dict[str, list[str]] = {}
     for word in sorted(set(words), key=lambda word: (-len(word), word)):
-        before = r"(?<![A-Za-z0-9])" if word[0].isascii() and word[0].isalnum() else ""
+        first = re.escape(word[0])  # At the front of the pattern, it tells fast where none is.
+        before = f"(?<![A-Za-z0-9]{first})" if word[0].isascii() and word[0].isalnum() else ""
         after = r"(?![A-Za-z0-9])" if word[-1].isascii() and word[-1].isalnum() else ""
-        by_first.setdefault(before + re.escape(word[0]), []).append(re.escape(word[1:]) + after)
+        by_first.setdefault(first + before, []).append(re.escape(word[1:]) + after)
     return re.compile("|".join(f"{one}(?:{'|'.join(rest)})" for one, rest in by_first.items()))
 
 

@@ -182,7 +182,7 @@ def open_files(
 
 def evaluated_part(fields: Fields, image_files: ImageFiles) -> str:
     """Returns the part that `part` names, or the first one that is not for training."""
-    from towers.data.image_files.records import PARTS, TRAIN, VALIDATION
+    from towers.data.folders import PARTS, TRAIN, VALIDATION
 
     if fields.part:
         return fields.part
@@ -206,8 +206,8 @@ def content_key(image_files: ImageFiles, fields: Fields) -> str:
 
 def check_fields(fields: Fields) -> None:
     """Raises ValueError for fields that do not go together."""
+    from towers.data.folders import PARTS
     from towers.data.image_files.listing import NESTED
-    from towers.data.image_files.records import PARTS
     from towers.ground.arguments import check_choice
     from towers.models import applications
 

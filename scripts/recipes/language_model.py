@@ -47,7 +47,7 @@ class Fields(common.TextFields):
         text_field: the name of the text in JSON Lines, or the column in Parquet.
         documents: whether a token of its own ends each record, and each file of lines.
         code: whether files of source code in folders are texts.
-        held_out: fraction of the text for the part valid, and again for test, where the names of
+        held_out: fraction of the text for validation, and again for the test, where the names of
             the files do not tell the parts.
         form: streams, which carry their state from batch to batch, or pieces, which are shuffled
             and read each by itself.
@@ -68,7 +68,7 @@ class Fields(common.TextFields):
         word_dropout_rate: for awd_lstm, fraction of the words that is dropped.
         unigram_bias: whether the untrained network predicts each token as often as the training
             text has it.
-        part: which part of the text is evaluated: valid or test.
+        part: which part of the text is evaluated: validation or test.
         evaluation_rows: streams into which that part is cut; 1 carries the state from its start
             to its end, more are faster and lose the state where each of them begins.
     """
@@ -96,7 +96,7 @@ class Fields(common.TextFields):
     weight_dropout_rate: Annotated[float, common.FRACTION] = 0.2
     word_dropout_rate: Annotated[float, common.FRACTION] = 0.0
     unigram_bias: bool = True
-    part: str = "valid"
+    part: str = "validation"
     evaluation_rows: int = 16
 
     exact_tokenizers = ("bytes", "spaces")

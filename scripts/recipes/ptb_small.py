@@ -43,7 +43,7 @@ class Fields(common.Fields):
         num_layers: stacked LSTM layers.
         dropout_rate: fraction of numbers dropped before, between and after the layers in training.
         initial_scale: the parameters are uniform in [-initial_scale, initial_scale) at first.
-        part: which part of the text is evaluated: valid or test.
+        part: which part of the text is evaluated: validation or test.
         evaluation_rows: streams into which that part is cut; 1 carries the state from its start
             to its end, more are faster and lose the state where each of them begins.
     """
@@ -55,7 +55,7 @@ class Fields(common.Fields):
     num_layers: int = 2
     dropout_rate: Annotated[float, common.FRACTION] = 0.0
     initial_scale: float = 0.1
-    part: str = "valid"
+    part: str = "validation"
     evaluation_rows: int = 1
 
 

@@ -170,7 +170,7 @@ def check_choice_by(session: Session, options: TrainOptions) -> None:
     """Raises ValueError if the run is to end when its test data says so."""
     if options.periods.early_stopping and not session.data.chooses:
         has_share = hasattr(session.recipe.fields, "validation_share")
-        own = "validation_share=0.1" if has_share else "part=valid"
+        own = "validation_share=0.1" if has_share else "part=validation"
         raise ValueError(
             "--early-stopping would choose the end by the test data, whose result would say too "
             f"much then. Hold data out to choose by: --set {own}."

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import towers
+from towers.scripts.training.fields import in_words_of_today
 from towers.scripts.training.run_directory import RunDirectory
 
 END, TEST, TRAIN = (
@@ -55,7 +56,8 @@ class Overview(NamedTuple):
         It is the best evaluation or, where nothing was chosen by them, the last one.
         """
         found, name = self.last(TEST, best=self.record["chooses"]), self.record.get("best_metric")
-        part = (self.record.get("about") or {}).get("evaluated", TEST)
+        about = in_words_of_today(self.record.get("about") or {}, "evaluated")
+        part = about.get("evaluated", TEST)
         return f"{part} {name} {found[name]:.4f} at step {found['step']}" if name in found else ""
 
     def last(self, kind: str, *, best: bool = False) -> dict[str, Any]:

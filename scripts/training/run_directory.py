@@ -15,6 +15,7 @@ from typing import Any
 
 import towers
 from towers.ground.quiet import import_tensorflow_quietly
+from towers.scripts.training.fields import in_words_of_today
 
 # What must not change while a run goes on; devices, placement and reports may.
 IDENTITY = ("recipe", "fields", "seed", "precision", "batch_norm", "updates")
@@ -173,7 +174,7 @@ def complete(record: Any) -> dict[str, Any]:
         raise ValueError("entries are missing")
     check_record(record)
     fields = {**FIELDS_BEFORE.get(record["recipe"], {}), **record["fields"]}
-    return {**record, "fields": fields}
+    return {**record, "fields": in_words_of_today(fields)}
 
 
 def check_record(record: dict[str, Any]) -> None:

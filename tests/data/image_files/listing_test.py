@@ -182,6 +182,7 @@ def test_the_same_bytes_in_two_classes_or_parts_are_named(tmp_path):
     "table, text",
     [
         ("t.csv", "id,label\n{0},cat\n{1},dog\n"),
+        ("t.csv", "File Name,class name\n{0},cat\n{1},dog\n"),
         ("t.csv", "filename;class\n{0}.png;cat\n{1}.png;dog\n"),
         ("t.csv", "sep=;\nImage_Path;Category\n{0}.png;cat\n{1}.png;dog\n"),
         ("t.csv", "image,cat,dog\n{0}.png,1,0\n{1}.png,0,1\n"),

@@ -12,11 +12,11 @@ CHINESE, ENGLISH, RUSSIAN = (
 )
 
 
-def describe(text, language):
+def describe(text, language, encoding="utf-8"):
     letters = Letters()
     chunk = Chunk([text], [0])
     assert list(letters.of([chunk])) == [chunk]
-    return letters.describe(language)
+    return letters.describe(language, encoding)
 
 
 @pytest.mark.parametrize(
@@ -38,3 +38,9 @@ def test_a_misfit_names_the_shares_and_the_remedy():
     assert "give --language en" in describe(ENGLISH, "zh")[0]
     assert "100% Cyrillic: " in describe(RUSSIAN, "en")[0]
     assert "--set tokenizer=characters" in describe(RUSSIAN, "en")[0]
+
+
+def test_another_encoding_is_likely_only_where_the_bytes_do_not_tell_it():
+    for encoding in ("utf-8", "UTF-8-sig", "utf-16-le"):
+        assert "encoding" not in describe(RUSSIAN, "en", encoding)[0]
+    assert "another one than cp1251 (--encoding)" in describe(RUSSIAN, "en", "cp1251")[0]

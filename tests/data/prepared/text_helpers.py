@@ -35,5 +35,5 @@ def prepare(paths, folder, lines=None, **options):
 
 def all_text(corpus) -> list[str]:
     """Returns the lines of all parts of a corpus, decoded."""
-    ids = np.concatenate([corpus.part(part) for part in ("train", "valid", "test")])
+    ids = np.concatenate([corpus.part(part) for part in ("train", "validation", "test")])
     return corpus.text.decode(ids.tolist()).split("\n")[:-1]

@@ -13,10 +13,11 @@ import pytest
 
 from tests.data.prepared.text_helpers import all_text, prepare, write_stories
 from tests.paths import CORPORA, ROOT, missing
+from towers.data.folders import PARTS
 from towers.data.prepared import TextPreparation, chunks, journal, prepare_words
 from towers.data.prepared import corpus as corpus_module
-from towers.data.prepared.texts import TextIds
-from towers.data.reading.text_files import PARTS
+from towers.data.prepared.texts import TextIds, content_of
+from towers.data.reading.text_files import find_texts
 from towers.data.reading.word_files import read_words
 from towers.data.text import LineCodec, TextSettings, learn_vocabulary
 from towers.ground.special_ids import END, PAD, SEPARATOR
@@ -45,9 +46,12 @@ def test_every_line_is_in_one_part_and_reads_as_written(tmp_path, tokenizer):
 def test_names_tell_the_parts(tmp_path):
     for part, number in (("train", 40), ("valid", 20), ("test", 10)):
         write_stories(tmp_path / f"my.{part}.txt", number)
+    # As before `validation` was `valid`.
+    assert content_of(find_texts([tmp_path])) == "55f62e55e5c7b8e6429e36dd7e63c650"
     corpus = prepare(tmp_path, tmp_path / "cache")
-    for part, number in (("train", 40), ("valid", 20), ("test", 10)):
+    for part, number in (("train", 40), ("validation", 20), ("test", 10)):
         assert np.count_nonzero(np.asarray(corpus.part(part)) == END) == number
+    assert (corpus.folder / "valid.array").exists()
 
 
 def test_the_text_of_the_test_stays_out_of_the_others(tmp_path):
@@ -57,11 +61,11 @@ def test_the_text_of_the_test_stays_out_of_the_others(tmp_path):
     said = []
     corpus = prepare(tmp_path, tmp_path / "cache", lines=said, tokenizer="spaces")
     assert corpus.text.decode(corpus.part("test")[:9].tolist()) == "nnaa nnaa\n"
-    assert len(corpus.part("test")) == 200 * 9 and len(corpus.part("valid")) > 100
+    assert len(corpus.part("test")) == 200 * 9 and len(corpus.part("validation")) > 100
     units = map(corpus.text.vocabulary.unit, range(len(corpus.text.vocabulary)))
     assert not [unit for unit in units if "nnaa" in str(unit)]
     report = "\n".join(said)
-    assert "the names of the files tell: 1 test, 1 cut into train and valid" in report
+    assert "the names of the files tell: 1 test, 1 cut into train and validation" in report
     assert "left out files that are no texts: 1 .pdf" in report
 
 
@@ -71,9 +75,9 @@ def test_held_out_parts_have_their_share_of_lines_of_any_length(tmp_path, length
     line = (words * (length // len(words) + 1))[:length].strip()
     (tmp_path / "a.txt").write_text(f"{line}\n" * count)
     corpus = prepare(tmp_path / "a.txt", tmp_path / "cache", tokenizer="spaces")
-    sizes = {part: len(corpus.part(part)) for part in ("train", "valid", "test")}
+    sizes = {part: len(corpus.part(part)) for part in ("train", "validation", "test")}
     total = sum(sizes.values())
-    assert sizes["valid"] / total == pytest.approx(0.1, abs=0.04)
+    assert sizes["validation"] / total == pytest.approx(0.1, abs=0.04)
     assert sizes["test"] / total == pytest.approx(0.1, abs=0.04)
 
 
@@ -128,13 +132,13 @@ def test_a_second_start_reads_the_cache(tmp_path):
 def test_a_damaged_cache_is_prepared_again(tmp_path):
     write_stories(tmp_path / "a.txt", 800)
     corpus, lines = prepare(tmp_path / "a.txt", tmp_path / "cache"), []
-    expected = np.array(corpus.part("valid"))
-    damaged = np.array(corpus.part("valid"))
+    expected = np.array(corpus.part("validation"))
+    damaged = np.array(corpus.part("validation"))
     damaged[5] ^= 1
     (corpus.folder / "valid.array").write_bytes(damaged.tobytes())
     repaired = prepare(tmp_path / "a.txt", tmp_path / "cache", lines)
     assert "is damaged" in lines[0]
-    np.testing.assert_array_equal(repaired.part("valid"), expected)
+    np.testing.assert_array_equal(repaired.part("validation"), expected)
 
 
 @pytest.mark.parametrize("change", [lambda text: text.replace("anna", "hanna"), None])
@@ -286,7 +290,10 @@ def test_wrong_settings_are_refused(tmp_path, options, message):
         (b"", "must have lines to train on. Received none"),
         (b"\n \n\t\n", "must have lines to train on"),
         (b"\0\0\0\n" * 9, "must have lines to train on"),
-        (b"A short text .\n", "passages for the parts train and valid. Received 5 and 0 tokens"),
+        (
+            b"A short text .\n",
+            "for the parts train and validation. Received 5 and 0 tokens",
+        ),
     ],
 )
 def test_a_text_without_enough_lines_is_refused(tmp_path, content, message):
@@ -322,7 +329,7 @@ def test_an_end_that_is_written_is_the_end_of_a_document(tmp_path):
     corpus = prepare(tmp_path, tmp_path / "cache", said, documents=True)
     assert "202 documents" in said[0]
     assert np.count_nonzero(corpus.part("train") == SEPARATOR) == 200
-    assert np.count_nonzero(corpus.part("valid") == SEPARATOR) == 2
+    assert np.count_nonzero(corpus.part("validation") == SEPARATOR) == 2
 
 
 @pytest.mark.parametrize("tokenizer", ["bytes", "subwords"])

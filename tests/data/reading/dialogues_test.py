@@ -128,13 +128,6 @@ def test_a_file_of_no_known_kind_is_described(tmp_path, content, found):
     assert all(kind in str(error.value) for kind in KINDS) == bool(content.strip())
 
 
-def test_a_zip_archive_is_to_be_unpacked(tmp_path):
-    with zipfile.ZipFile(tmp_path / "talk.conv.zip", "w") as archive:
-        archive.writestr("talk.conv", b"E\nM a\nM b\n")
-    with pytest.raises(ValueError, match="a zip archive, which must be unpacked first"):
-        read(tmp_path / "talk.conv.zip")
-
-
 def test_a_spreadsheet_is_to_be_saved_as_csv(tmp_path):
     with zipfile.ZipFile(tmp_path / "talk.xlsx", "w") as archive:
         archive.writestr("sheet.xml", b"<a/>")

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import re
+import shutil
 import string
 
 import pytest
@@ -237,6 +238,35 @@ FILES = {
     "skype.json": (json.dumps({"conversations": [{"MessageList": [
         {"from": name, "originalarrivaltime": f"2021-01-01T10:0{n}:00Z", "content": text}
         for n, name, text in ((1, "Bob", "a"), (0, "Ann", "q"))]}]}), [["q", "a"]]),
+    "signal.json": (json.dumps([
+        {"conversationId": "c", "type": way, "body": text, "sent_at": 1600000000000 + place}
+        for place, (way, text) in enumerate((("incoming", "q"), ("outgoing", "a")))]),
+        [["q", "a"]]),
+    "kakao pc.txt": (
+        "Ann 님과 카카오톡 대화\n\n--------------- 2021년 1월 1일 금요일 ---------------\n"
+        "[Ann] [오전 10:00] q\n[Bob] [오전 10:01] a\n[Bob] [오전 10:02] 사진\n"
+        "--------------- 2021년 1월 2일 토요일 ---------------\n"
+        "[Ann] [오전 10:00] q2\n[Bob] [오전 10:01] a2\n", PAIRS),
+    "kakao.txt": ("2021년 1월 1일 오전 10:00, Ann : q\n2021년 1월 1일 오전 10:01, Bob : a\n",
+                  [["q", "a"]]),
+    "dialogstudio.jsonl": (lines_of({"log": [
+        {"turn id": 1, "user utterance": q, "system response": a} for q, a in PAIRS]}),
+        [["q", "a", "q2", "a2"]]),
+    "baike.jsonl": (lines_of(*({"title": q, "desc": "", "answer": a} for q, a in PAIRS)), PAIRS),
+    "hc3.jsonl": (lines_of(*({"question": q, "human_answers": ["x"], "chatgpt_answers": [a]}
+                             for q, a in PAIRS)), PAIRS),
+    "lists of json.csv": ("id,messages\n" + "".join(
+        f'{place},"{json.dumps(said(*pair)).replace(chr(34), chr(34) * 2)}"\n'
+        for place, pair in enumerate(PAIRS)), PAIRS),
+    "no header.tsv": ("q\ta\nuser\ttext\n", [["q", "a"], ["user", "text"]]),
+    "two headers.csv": ("dialogue,,meta\nquestion,answer,source\nq,a,x\nq2,a2,x\n", PAIRS),
+    "nested.jsonl": (lines_of(*({"messages": [
+        {"role": "user", "content": q},
+        {"message": {"role": "assistant", "tool_calls": [{}], "content": None}},
+        {"role": "tool", "content": "4"}, {"role": "assistant", "content": a}]}
+        for q, a in PAIRS)), PAIRS),
+    "other key.jsonl": (lines_of(*({"items": [
+        {"sender": "Ann", "text": q}, {"sender": "Bob", "text": a}]} for q, a in PAIRS)), PAIRS),
     "message_1.json": (json.dumps(INSTAGRAM, indent=2), [["q", "a café"]]),
     "slack.json": (json.dumps(SLACK), [["q", "a"]]),
     "persona.txt": (PERSONA, PAIRS),
@@ -331,6 +361,18 @@ def test_utf_8_is_not_read_by_another_codec(tmp_path, encoding):
 def test_names_of_other_columns_are_no_pair(tmp_path):
     with pytest.raises(ValueError, match="lines of no known kind"):
         read_bytes(tmp_path, b"dialog,act\n\"['q' 'a']\",1\n", "daily.csv")
+    with pytest.raises(ValueError, match="lines of no known kind"):
+        read_bytes(tmp_path, b"<question id=1>\tq\n<answer id=1>\ta\n====\n" * 2)
+    with pytest.raises(ValueError, match="lines of no known kind"):
+        read_bytes(tmp_path, b"| question | answer |\n|---|---|\n| q | a |\n| q2 | a2 |\n")
+
+
+def test_archives_are_refused_also_where_their_bytes_look_like_records(tmp_path):
+    (tmp_path / "chats.jsonl").write_text(lines_of(*({"q": "q", "a": "a"} for _ in range(9))))
+    for kind in ("zip", "tar", "gztar"):
+        path = shutil.make_archive(str(tmp_path / kind), kind, tmp_path, "chats.jsonl")
+        with pytest.raises(ValueError, match="an archive, which must be unpacked first"):
+            read(path)
 
 
 def test_one_bad_byte_is_no_other_encoding(tmp_path):

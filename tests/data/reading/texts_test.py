@@ -181,7 +181,7 @@ def test_source_code_is_text_and_its_names_tell_no_parts(tmp_path):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("x\n")
     files = {file.path.name: file.part for file in find_texts([tmp_path], code=True)}
-    assert files == {"a.py": "train", "test_a.js": "train", "b.c": "valid"}
+    assert files == {"a.py": "train", "test_a.js": "train", "b.c": "validation"}
     with pytest.raises(ValueError, match="expected a folder with texts"):
         find_texts([tmp_path])
 
@@ -197,6 +197,12 @@ def test_source_code_is_text_and_its_names_tell_no_parts(tmp_path):
         ("a.md", b"\xef\xbb\xbf<!DOCTYPE html><p>", "HTML"),
         ("a.text", b"E\nM hello\nM hi\n", "dialogues"),
         ("wiki_00", b'<doc id="1" url="u" title="T">\nT\n', "HTML or XML"),
+        ("a.txt", b"<p>Text.</p>\n", "HTML or XML"),
+        ("b.txt", b"PK\3\4" + bytes(99), "another format"),
+        ("c.txt.gz", gzip.compress(b"a.txt".ljust(257, b"\0") + b"ustar"), "another format"),
+        ("d.txt", b"%PDF-1.4\n", "another format"),
+        ("e.txt", b"{\\rtf1 a}\n", "another format"),
+        ("a.ipynb", b"{}", "a .ipynb file .another format"),
         ("one.json", b'[{"text": "a"}]\n', "a .json file .another format"),
         ("two.json", b'{"text": "a",\n "b": 1}\n', "a .json file .another format"),
     ],
@@ -207,11 +213,18 @@ def test_what_is_no_text_is_refused_by_its_kind(tmp_path, name, content, found):
         find_texts([tmp_path / name])
 
 
-@pytest.mark.parametrize("name", ["c4-train.00000-of-01024.json", "a.json.gz"])
+def test_markdown_may_begin_with_html(tmp_path):
+    (tmp_path / "README.md").write_text('<p align="center">Name</p>\n')
+    assert read(tmp_path)[0] == ['<p align="center">Name</p>']
+
+
+@pytest.mark.parametrize("name", ["c4-train.00000-of-01024.json", "a.json.gz", "a.txt"])
 def test_a_json_file_with_a_record_on_each_line_is_read_if_it_is_named(tmp_path, name):
     content = b'{"text": "a", "url": "u"}\n{"text": "b", "url": "u"}\n'
     (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith("gz") else content)
     assert read(tmp_path / name)[0] == ["a", "b"]
+    if name.endswith(".txt"):
+        return
     with pytest.raises(ValueError, match=r"found 1 \.(json|gz)\. Name the files themselves"):
         find_texts([tmp_path])
 
@@ -267,10 +280,12 @@ def test_names_of_folders_tell_the_parts(tmp_path):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(f"{name}\n")
     parts = {str(file.path.relative_to(tmp_path)): file.part for file in find_texts([tmp_path])}
-    assert parts == dict(zip(names, ["train", "valid", "test", "train", "valid"], strict=True))
+    assert parts == dict(
+        zip(names, ["train", "validation", "test", "train", "validation"], strict=True)
+    )
     assert [file.part for file in find_texts([tmp_path / "valid"])] == [None]
     given = find_texts([tmp_path / "train", tmp_path / "valid"])
-    assert [file.part for file in given] == ["train", "valid"]
+    assert [file.part for file in given] == ["train", "validation"]
 
 
 def test_a_file_for_the_test_alone_is_never_trained_on(tmp_path):
@@ -279,10 +294,10 @@ def test_a_file_for_the_test_alone_is_never_trained_on(tmp_path):
     files = find_texts([tmp_path])
     assert [file.part for file in files] == [None, "test", None]
     assert describe_parts(files) == [
-        "the names of the files tell: 2 cut into train and valid, 1 test"
+        "the names of the files tell: 2 cut into train and validation, 1 test"
     ]
     (tmp_path / "test.txt").rename(tmp_path / "val.txt")
-    assert [file.part for file in find_texts([tmp_path])] == ["train", "train", "valid"]
+    assert [file.part for file in find_texts([tmp_path])] == ["train", "train", "validation"]
 
 
 def test_missing_files_and_columns_are_named(tmp_path):

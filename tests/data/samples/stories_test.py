@@ -28,7 +28,7 @@ def test_the_text_is_the_same_in_every_version():
 
 def test_every_word_of_the_other_parts_is_known_from_the_training():
     words = {part: set(stories.text(part).split()) for part in stories.PARTS}
-    assert words["valid"] | words["test"] <= words["train"]
+    assert words["validation"] | words["test"] <= words["train"]
     assert 80 < len(words["train"]) < 120
 
 
@@ -42,10 +42,10 @@ def test_the_hero_and_the_thing_come_back():
 
 
 def test_an_unknown_part_is_refused():
-    with pytest.raises(ValueError, match=r"train, valid, test. Received 'dev'"):
+    with pytest.raises(ValueError, match=r"train, validation, test. Received 'dev'"):
         stories.text("dev")
 
 
 def test_the_nearest_part_is_suggested():
-    with pytest.raises(ValueError, match=r"part must be one of train, valid, .* mean valid\?"):
+    with pytest.raises(ValueError, match=r"one of train, validation, .* mean validation\?"):
         stories.text("validate")

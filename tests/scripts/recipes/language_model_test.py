@@ -111,7 +111,7 @@ def check_another_text(run, folder, capsys):
     (folder / "other.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
     report = evaluate(run, folder / "run", capsys, "--data", folder / "other.txt")
     ids = [one for line in lines for one in [*own.encode(line), own.vocabulary.end]]
-    assert report["tokens"] == len(ids) + 1 and report["part"] == "valid"
+    assert report["tokens"] == len(ids) + 1 and report["part"] == "validation"
     unknown = ids.count(own.vocabulary.unknown) / (len(ids) + 1)
     assert report["unknown_rate"] == pytest.approx(unknown) and unknown
 
@@ -176,7 +176,7 @@ def test_pieces_count_every_token_once_on_three_towers(run, tmp_path, capsys):
     [
         ({"form": "sentences"}, "Field form must be one of streams, pieces. Received 'sentences'"),
         ({"network": "gpt"}, "Field network must be one of lstm, awd_lstm, transformer"),
-        ({"part": "dev"}, "The text has the parts train, valid, test. Received 'dev'"),
+        ({"part": "dev"}, "The text has the parts train, validation, test. Received 'dev'"),
         ({"num_steps": 100000}, "give a longer text, fewer streams (--batch-size) or fewer tokens"),
         ({"heads": 5}, "size must be an even multiple of heads"),
         ({"held_out": 0}, "held_out must be above 0"),

@@ -28,7 +28,7 @@ from towers.scripts.training.saved_run import open_model
 
 TINY = ["--batch-size", "7", "--set", "hidden_size=12", "--set", "num_steps=10"]
 TINY += ["--set", "schedule=constant"]  # A cosine would depend on how many steps are asked for.
-LINES = {"train": 150, "valid": 30, "test": 20}
+LINES = {"train": 150, "validation": 30, "test": 20}
 NUM_STEPS = 30  # An epoch has 21 steps.
 
 
@@ -107,7 +107,7 @@ def oracle(run_dir, tokens):
     return -log_likely[np.arange(len(tokens)), tokens].mean()
 
 
-@pytest.mark.parametrize("part", ["valid", pytest.param("test", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("part", ["validation", pytest.param("test", marks=pytest.mark.slow)])
 def test_perplexity_counts_every_token_of_a_text_once(part, finished, folder, tmp_path, capsys):
     tokens = prepare_words(read_words(folder), 10000, tmp_path).part(part)
     evaluate = ["evaluate", str(finished), "--json", "--checkpoint", "latest"]
@@ -121,7 +121,7 @@ def test_perplexity_counts_every_token_of_a_text_once(part, finished, folder, tm
     assert report["unknown_rate"] == pytest.approx(np.mean(tokens == UNKNOWN))
     assert f"{len(tokens)} tokens" in output and report["part"] == part
     assert f"{part:<5} | step {NUM_STEPS} | " in output
-    if part == "valid":
+    if part == "validation":
         step, perplexity = read_scalars(finished / "summaries", "evaluation")["perplexity"][-1]
         assert (step, perplexity) == (NUM_STEPS, pytest.approx(report["perplexity"], rel=1e-5))
 
@@ -143,7 +143,7 @@ def test_sentences_train_and_count_every_token_once(train, folder, tmp_path, cap
     assert train(tmp_path / "run", *sentences) == 0
     assert not any(name.startswith("carried") for name in arrays_of(tmp_path / "run")[1])
     assert main(["evaluate", str(tmp_path / "run"), "--json"]) == 0
-    tokens = prepare_words(read_words(folder), 10000, tmp_path).part("valid")
+    tokens = prepare_words(read_words(folder), 10000, tmp_path).part("validation")
     assert last_object(capsys)["tokens"] == len(tokens)
 
 
@@ -230,7 +230,7 @@ def refuse(arguments, capsys, *expected):
     "overrides, expected",
     [
         (["form=lines"], ["Field form must be one of streams, sentences. Received 'lines'"]),
-        (["part=dev"], ["train, valid, test", "'dev'"]),
+        (["part=dev"], ["train, validation, test", "'dev'"]),
         (["num_steps=0"], ["num_steps must be a whole number of at least 1. Received 0"]),
         (["num_steps=5000"], ["needs 35000 tokens", "The text has"]),
         (["hidden_size=0"], ["hidden_size must be a whole number of at least 1"]),
@@ -249,7 +249,7 @@ def test_a_wrong_field_is_refused(overrides, expected, folder, tmp_path, capsys)
 def test_the_share_of_unknown_tokens_is_said(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     fields = dataclasses.replace(ptb_small.RECIPE.fields, vocabulary_size=5, batch_size=2)
-    data = ptb_small.make_batches(fields, {"train": "a b c d e f\n" * 40, "valid": "a g\n"}, 0)
+    data = ptb_small.make_batches(fields, {"train": "a b c d e f\n" * 40, "validation": "a g\n"}, 0)
     assert data.summary.startswith("42.86% of the tokens are unknown; a perplexity says little")
     found = ptb_small.derive_metrics({"loss": 1.0}, data)
     assert found == {"perplexity": math.e, "unknown_rate": 1 / 3}

@@ -15,7 +15,7 @@ from tests.file_faults import assert_durable
 from tests.programs import exit_code
 from tests.scripts.training.beginning import RECORD, TEXT, begin, begin_and_die, begin_and_report
 from towers.scripts.main import main
-from towers.scripts.training.catalogue import find_recipe, recipe_names
+from towers.scripts.training.catalogue import find_recipe, recipe_names, restore_recipe
 from towers.scripts.training.claim import find_run
 from towers.scripts.training.run_directory import FIELDS_BEFORE, RunDirectory
 from towers.scripts.training.saved_run import check_text
@@ -111,6 +111,15 @@ def test_a_run_from_before_a_field_goes_on_with_what_it_meant(tmp_path, monkeypa
     assert "context" not in str(error.value)
 
 
+def test_a_run_that_evaluates_the_part_valid_goes_on(tmp_path):
+    """The part `validation` was `valid` in version 0.2.0."""
+    fields = {**RECORD["fields"], "part": "valid"}
+    record = {"starts": [], "data": None, **RECORD, "fields": fields}
+    (tmp_path / "run.json").write_text(json.dumps(record))
+    assert RunDirectory(tmp_path).read()["fields"]["part"] == "validation"
+    assert restore_recipe("stories", {"part": "valid"}).fields.part == "validation"
+
+
 def test_a_field_that_is_new_in_a_recipe_has_a_meaning_for_runs_from_before():
     """`recorded_fields.json` lists the fields that every run.json of a release holds."""
     recorded = json.loads((Path(__file__).parent / "recorded_fields.json").read_text())
@@ -149,4 +158,4 @@ def test_the_same_commands_work_after_power_cuts(tmp_path, capsys):
         assert not list(run.rglob(published))
     assert main(command) == 0
     assert main(["evaluate", str(run)]) == 0
-    assert "valid | step 1 |" in capsys.readouterr().out
+    assert "validation | step 1 |" in capsys.readouterr().out
