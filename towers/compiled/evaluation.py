@@ -14,6 +14,8 @@ import tensorflow as tf
 from towers.batches.feed import check_end
 from towers.compiled.checks import (
     NeedsLayersError,
+    check_arguments,
+    check_labels,
     check_model,
     check_own_code,
     has_own,
@@ -57,10 +59,12 @@ def evaluate(
     Raises:
         ValueError: an argument is wrong, or the data is empty.
     """
-    together = join(data, alone=alone)
     check_model(model, "evaluate")
+    check_arguments(batch_size=batch_size, verbose=verbose, steps=steps, callbacks=callbacks)
+    check_labels(model, x, y)
+    together = join(data, alone=alone)
     placement = place(model, towers)
-    calls = layer_calls(model, placement.devices, "sum", quiet=verbose == 0)
+    calls = layer_calls(model, placement.devices, quiet=verbose == 0)
     callbacks, verbose = together.callbacks(callbacks), together.verbose(verbose)
     if has_own(model, "evaluate"):
         if together.owns_data:
@@ -112,11 +116,12 @@ def predict(
     Raises:
         ValueError: an argument is wrong.
     """
-    together = join(data, alone=alone)
     check_model(model, "predict")
+    check_arguments(batch_size=batch_size, verbose=verbose, steps=steps, callbacks=callbacks)
+    together = join(data, alone=alone)
     if isinstance(x, tf.data.Dataset):
         check_end(x, steps, "pass steps")
-    calls = layer_calls(model, place(model, towers).devices, "sum", quiet=verbose == 0)
+    calls = layer_calls(model, place(model, towers).devices, quiet=verbose == 0)
     hearing = {"callbacks": together.callbacks(callbacks), "verbose": together.verbose(verbose)}
     outputs = partial(call_own, model, "predict", calls, **hearing)
     shares = together.is_several and not together.owns_data and not preprocesses(model)
