@@ -107,7 +107,8 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Returns the options and what is left, without unknown options: these are errors."""
         options, left = super().parse_known_args(args, namespace)
-        unknown = next((text.partition("=")[0] for text in left if text.startswith("-")), None)
+        options_left = (text for text in left if text.startswith("-") or "=" in text)
+        unknown = next((text.partition("=")[0] for text in options_left), None)
         if left and unknown is None:
             self.error(f"{left[0]!r} is a word too many for `{self.usage}`")
         if unknown is not None:

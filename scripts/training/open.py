@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import towers
 from towers.ground.durable import write_file
-from towers.ground.progress import waiting
+from towers.ground.progress import count_of, waiting
 from towers.scripts.training.claim import find_run
 from towers.scripts.training.config import config_text
 from towers.scripts.training.engine import (
@@ -223,7 +223,7 @@ def why_over(run: OpenRun) -> str:
     is_finished, early = files.metrics.has_finished(), run.plan.options.periods.early_stopping
     if step > run.total_steps or (is_finished and step == run.total_steps):
         return (
-            f"{path} has {step} steps and stays as it is, since this command asks for "
+            f"{path} has {count_of(step, 'step')} and stays as it is, since this command asks for "
             f"{run.total_steps}. More epochs or steps go on with it."
         )
     if is_finished and early:

@@ -156,19 +156,20 @@ def check_arguments(**given: Any) -> None:
             )
 
 
-def check_labels(model: keras.Model, x: Any, y: Any, name: str = "y") -> None:
-    """Raises ValueError for arrays without labels, where Keras's own code gives them to a loss.
+def check_labels(model: keras.Model, data: Data, name: str = "y") -> None:
+    """Raises ValueError for data without labels, where Keras's own code gives them to a loss.
 
     Args:
         model: a compiled model.
-        x, y: inputs, and their labels or None.
+        data: its data.
         name: of the argument that has the labels.
     """
-    needs = bool(getattr(model, "loss", None)) and not preprocesses(model)
-    is_array = hasattr((keras.tree.flatten(x) or [None])[0], "shape")
-    if needs and y is None and is_array and not any(is_overridden(model, one) for one in OWN):
+    _, labels, _ = keras.utils.unpack_x_y_sample_weight(data.spec)
+    compares = getattr(model, "loss", None) and not any(is_overridden(model, one) for one in OWN)
+    if compares and labels is None:
         raise ValueError(
-            f"The loss compares outputs with labels. Received none with the arrays; pass {name}."
+            f"The loss compares outputs with labels. Received data without any; pass {name}, or a "
+            "data set of pairs (x, y)."
         )
 
 

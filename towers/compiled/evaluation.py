@@ -61,7 +61,6 @@ def evaluate(
     """
     check_model(model, "evaluate")
     check_arguments(batch_size=batch_size, verbose=verbose, steps=steps, callbacks=callbacks)
-    check_labels(model, x, y)
     together = join(data, alone=alone)
     placement = place(model, towers)
     calls = layer_calls(model, placement.devices, quiet=verbose == 0)
@@ -75,6 +74,7 @@ def evaluate(
         )  # fmt: skip
     limit = limited_steps(steps)
     read = read_samples(model, x, y, sample_weight, batch_size=batch_size, steps=limit)
+    check_labels(model, read)
     own = EpochData(read, limit, remedy="pass steps")
     scope = calls.scope
     try:

@@ -146,19 +146,19 @@ def read(model: keras.Model, asked: Asked, seed: int) -> tuple[EpochData, EpochD
     if asked.validation_split and asked.validation_data is None:
         arrays = (sliceable(model, asked.x), *arrays[1:])
         arrays, asked.validation_data = train_validation_split(arrays, asked.validation_split)
-    check_labels(model, asked.x, asked.y)
     data = read_samples(
         model, *arrays, batch_size=asked.batch_size, steps=asked.steps_per_epoch,
         class_weight=asked.class_weight, shuffle=asked.shuffle, seed=seed,
     )  # fmt: skip
+    check_labels(model, data)
     check_generator(data, asked.steps_per_epoch, asked.epochs - asked.initial_epoch)
     if asked.validation_data is None or has_own(model, "evaluate"):
         return EpochData(data, asked.steps_per_epoch), None
     asked.validation_batch_size = asked.validation_batch_size or asked.batch_size
     steps = limited_steps(asked.validation_steps)
     parts = parts_of(asked.validation_data)
-    check_labels(model, *parts[:2], name="validation_data=(x, y)")
     held_out = read_samples(model, *parts, batch_size=asked.validation_batch_size, steps=steps)
+    check_labels(model, held_out, "validation_data=(x, y)")
     if getattr(held_out, "is_generator", False) and steps is None:
         raise ValueError(
             "A generator of validation data is read once, so that later epochs would find it "
