@@ -10,7 +10,6 @@ from towers.scripts.training.fields import OTHER_NAMES
 from towers.scripts.wrong_input import nearest
 
 CONTINUES = "The same `towers train` command continues its run, without a flag."
-SAVED_MODEL = "It writes a SavedModel. Keras's model.export writes what `towers.fit` trained."
 MACHINES = (
     "Several machines: --ray ADDRESS; or --cluster HOST:PORT,... with --index I on each; or srun."
 )
@@ -52,7 +51,7 @@ OPTIONS = {
     **dict.fromkeys(("max-tokens", "max-new-tokens"), ("max-length", "length")),
     **dict.fromkeys(("question", "message"), ("ask",)),
     **dict.fromkeys(("workers", "num-workers", "threads", "num-threads"), (READING,)),
-    **dict.fromkeys(("format", "to", "target", "type"), ("kind", SAVED_MODEL)),
+    **dict.fromkeys(("format", "kind", "to", "target", "type"), ("format", "kind")),
 }  # fmt: skip
 
 

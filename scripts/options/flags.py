@@ -151,9 +151,10 @@ class Parser(argparse.ArgumentParser):
         return formatter.format_help().strip()
 
     def add_help_all(self) -> None:
-        """Adds `--help-all` if the help leaves something out."""
-        if any(getattr(action, "is_rare", False) for action in self._actions):
-            self.add_argument("--help-all", action=HelpAll, nargs=0, help="show all options")
+        """Adds `--help-all`, of which the help speaks if it leaves something out."""
+        leaves_out = any(getattr(action, "is_rare", False) for action in self._actions)
+        text = "show all options" if leaves_out else argparse.SUPPRESS
+        self.add_argument("--help-all", action=HelpAll, nargs=0, help=text)
 
 
 class HelpAll(argparse.Action):

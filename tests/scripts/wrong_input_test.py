@@ -197,11 +197,12 @@ FLAGS = {
         "such as learning_rate=0.1",
         "'epochs'",
     ),
-    "options without a near one": (["devices", "--xyz"], "There are: --help, --json."),
+    "options without a near one": (["devices", "--xyz"], "There are: --help, --help-all, --json."),
     "other kinds of exports": (
         ["export", "runs/a", "--format", "torch"],
         "expected saved_model, litert or onnx, not 'torch'",
     ),
+    "kind of an export": (["export", "runs/a", "--kind", "onnx"], "Write --format."),
     "recipe and run": (["train", "runs/shapes"], "There is no recipe 'runs/shapes'"),
     "run of a recipe's name": (["chat", "chatbot"], "no run.json in it. `towers runs` lists"),
     "chat without a run": (["chat"], "RUN_DIR"),
