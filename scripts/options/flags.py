@@ -15,6 +15,7 @@ from towers.scripts.shown import show
 from towers.scripts.wrong_input import EXIT_CODE, fail, nearest
 
 Options = TypeVar("Options")
+LISTS = {"RECIPE": "recipes", "RUN_DIR": "runs"}  # The commands that list what stands there.
 
 
 def add_flags(parser: argparse.ArgumentParser, *kinds: type, rare: Collection[str] = ()) -> None:
@@ -121,6 +122,9 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Prints the message and ends with exit code 2."""
+        for name, command in LISTS.items():
+            if f"required: {name}" in message:
+                message += f"; `towers {command}` lists them"
         stop = "" if message.endswith((".", "?")) else "."
         fail(f"{message}{stop} See `{self.prog} --help`.", EXIT_CODE)
         self.exit(EXIT_CODE)

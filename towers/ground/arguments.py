@@ -18,8 +18,9 @@ def check_choice(name: str, value: str, choices: Iterable[str]) -> None:
     choices = list(choices)
     if value in choices:
         return
-    nearest = difflib.get_close_matches(str(value), choices, n=1)
-    hint = f" Did you mean {nearest[0]}?" if nearest else ""
+    names = {one.casefold(): one for one in choices}
+    nearest = difflib.get_close_matches(str(value).casefold(), names, n=1)
+    hint = f" Did you mean {names[nearest[0]]}?" if nearest else ""
     raise ValueError(f"{name} must be one of {', '.join(choices)}. Received {value!r}.{hint}")
 
 

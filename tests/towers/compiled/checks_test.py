@@ -217,6 +217,8 @@ def test_generators_of_validation_data_need_their_number_of_steps():
         ({"validation_data": 0.2}, "Received 0.2; .* by validation_split=0.1"),
         ({"towers": ["/GPU:3", "/GPU:4"]}, r"no device '/GPU:3'. TensorFlow has .*/device:CPU:0"),
         ({"towers": ["gpu"]}, "no device 'gpu'"),
+        ({"towers": 100_000}, "towers must be from 1 to 1024. Received 100000"),
+        ({"towers": tf.distribute.OneDeviceStrategy("CPU:0")}, "towers takes a number or a list"),
         ({"towers": "2"}, "towers takes a number or a list of device names. Received '2'"),
     ],
 )
