@@ -30,7 +30,7 @@ def check_at_least(minimum: int, **counts: int) -> None:
         is_whole = isinstance(count, numbers.Integral) and not isinstance(count, bool)
         if not is_whole or count < minimum:
             raise ValueError(
-                f"{name} must be a whole number of at least {minimum}. Received {count!r}."
+                f"{name} must be a whole number of at least {minimum}. Received {count!r:.80}."
             )
 
 
@@ -52,5 +52,5 @@ def check_not_negative(**values: float) -> None:
 def check_fraction(**fractions: float) -> None:
     """Raises ValueError unless each named fraction is in [0, 1)."""
     for name, fraction in fractions.items():
-        if not 0 <= fraction < 1:
+        if not isinstance(fraction, numbers.Real) or not 0 <= fraction < 1:
             raise ValueError(f"{name} must be in [0, 1). Received {fraction!r}.")
