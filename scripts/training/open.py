@@ -220,7 +220,8 @@ def end_if_over(run: OpenRun) -> None:
 def why_over(run: OpenRun) -> str:
     """Returns why there is nothing left to train; empty if there is, or the end is missing."""
     files, path, step = run.files, run.plan.directory.path, run.updates.position.step
-    is_finished, early = files.metrics.has_finished(), run.plan.options.periods.early_stopping
+    is_finished = files.metrics.has_finished() and files.evaluated_step == step
+    early = run.plan.options.periods.early_stopping
     if step > run.total_steps or (is_finished and step == run.total_steps):
         return (
             f"{path} has {count_of(step, 'step')} and stays as it is, since this command asks for "
