@@ -55,18 +55,20 @@ class NeedsLayersError(Exception):
     """
 
 
-def check_model(model: keras.Model, purpose: str) -> None:
-    """Raises ValueError for what is no compiled Keras model.
+def check_model(model: keras.Model, purpose: str, **given: Any) -> None:
+    """Raises ValueError for what is no compiled Keras model, and for wrong arguments.
 
     Args:
         model: the model.
         purpose: `fit`, `evaluate` or `predict`.
+        given: the arguments.
     """
     if not isinstance(model, keras.Model):
         raise ValueError(f"towers.{purpose} takes a Keras model first. Received {type(model)}.")
     check_no_strategy(model)
     if purpose != "predict" and not model.compiled:
         raise ValueError(f"Call model.compile() before towers.{purpose}(model, ...).")
+    check_arguments(**given)
 
 
 def check_own_code(model: keras.Model, purpose: str, repeated_rows: str = "sum") -> None:

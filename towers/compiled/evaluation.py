@@ -14,7 +14,6 @@ import tensorflow as tf
 from towers.batches.feed import check_end
 from towers.compiled.checks import (
     NeedsLayersError,
-    check_arguments,
     check_labels,
     check_model,
     check_own_code,
@@ -59,10 +58,8 @@ def evaluate(
     Raises:
         ValueError: an argument is wrong, or the data is empty.
     """
-    check_model(model, "evaluate")
-    check_arguments(batch_size=batch_size, verbose=verbose, steps=steps, callbacks=callbacks)
-    together = join(data, alone=alone)
-    placement = place(model, towers)
+    check_model(model, "evaluate", batch_size=batch_size, steps=steps, callbacks=callbacks)
+    together, placement = join(data, alone=alone), place(model, towers)
     calls = layer_calls(model, placement.devices, quiet=verbose == 0)
     callbacks, verbose = together.callbacks(callbacks), together.verbose(verbose)
     if has_own(model, "evaluate"):
@@ -116,8 +113,7 @@ def predict(
     Raises:
         ValueError: an argument is wrong.
     """
-    check_model(model, "predict")
-    check_arguments(batch_size=batch_size, verbose=verbose, steps=steps, callbacks=callbacks)
+    check_model(model, "predict", batch_size=batch_size, steps=steps, callbacks=callbacks)
     together = join(data, alone=alone)
     if isinstance(x, tf.data.Dataset):
         check_end(x, steps, "pass steps")

@@ -11,7 +11,6 @@ import numpy as np
 
 from towers.compiled.checks import (
     NeedsLayersError,
-    check_arguments,
     check_labels,
     check_model,
     check_own_code,
@@ -104,8 +103,7 @@ def fit(
         class_weight, sample_weight, initial_epoch, steps_per_epoch, validation_steps,
         validation_batch_size, validation_freq,
     )  # fmt: skip
-    check_model(model, "fit")
-    check_arguments(**vars(asked), seed=seed_of(seed))
+    check_model(model, "fit", **vars(asked), seed=seed_of(seed))
     together = join(data, alone=alone)
     seed, placement = seed_of(seed), place(model, towers, parameters, exchange)
     seed, begun = together.chiefs(seed, updates_before(model))

@@ -244,7 +244,7 @@ def test_missing_data_is_told():
     with pytest.raises(ValueError, match="steps must be a whole number of at least 1"):
         towers.predict(network(), X, steps=0)
     with pytest.raises(ValueError, match=r"verbose must be one of auto\. Received 'yes'"):
-        towers.predict(network(), X, verbose="yes")
+        towers.fit(network(), X, Y, verbose="yes")
 
 
 @pytest.mark.parametrize(
