@@ -19,7 +19,7 @@ from typing import Any
 from unittest import mock
 
 ROOT = Path(__file__).resolve().parents[1]
-WIDTH = 96  # Characters of a line of help.
+WIDTH = 82  # Characters of a line of help, which the site shows whole.
 FIELD = re.compile(r"^  (\w+)=(.*?)  (\S.*)$", re.MULTILINE)
 # The page of the API has a section for the names at the top, and one for each namespace.
 NAMESPACES = (

@@ -10,10 +10,10 @@ from towers.scripts.training.fields import OTHER_NAMES
 from towers.scripts.wrong_input import nearest
 
 CONTINUES = "The same `towers train` command continues its run, without a flag."
-SAVED_MODEL = "It writes a SavedModel. Keras's model.export writes what `towers.fit` trained."
 MACHINES = (
     "Several machines: --ray ADDRESS; or --cluster HOST:PORT,... with --index I on each; or srun."
 )
+READING = "Data is read and prepared by as many threads as there are cores."
 # By what another program calls it, the command.
 COMMANDS = {
     **dict.fromkeys(("fit", "run", "continue", "resume", "finetune"), "train"),
@@ -36,6 +36,7 @@ OPTIONS = {
     **dict.fromkeys(("output-dir", "save-dir", "logdir", "log-dir", "out"), ("run-dir", "output")),
     **dict.fromkeys(("dataset", "train-data", "input", "corpus", "files"), ("data",)),
     **dict.fromkeys(("fp16", "amp", "mixed-precision", "bf16", "half"), ("precision",)),
+    "dtype": ("precision",),
     **dict.fromkeys(("max-steps", "iterations", "num-steps", "iters"), ("steps",)),
     **dict.fromkeys(("max-epochs", "num-epochs", "epoch"), ("epochs",)),
     **dict.fromkeys(("batch", "bs", "global-batch-size"), ("batch-size",)),
@@ -49,7 +50,8 @@ OPTIONS = {
     **dict.fromkeys(("num-beams", "beam-size", "beams"), ("beam",)),
     **dict.fromkeys(("max-tokens", "max-new-tokens"), ("max-length", "length")),
     **dict.fromkeys(("question", "message"), ("ask",)),
-    **dict.fromkeys(("format", "to", "target", "type"), ("kind", SAVED_MODEL)),
+    **dict.fromkeys(("workers", "num-workers", "threads", "num-threads"), (READING,)),
+    **dict.fromkeys(("format", "kind", "to", "target", "type"), ("format", "kind")),
 }  # fmt: skip
 
 

@@ -11,7 +11,6 @@ from towers.scripts.chatbot.answerer import Answer, Chatbot
 from towers.scripts.chatbot.ranking import NUM_CANDIDATES, AnswerRanker
 
 SHOWN, ASKED = 4, 16  # During training it asks 16 questions and shows 4 of the exchanges.
-UNKNOWN_ALARM = 0.2  # Above this fraction of unknown tokens a model cannot understand questions.
 
 
 class Exchange(NamedTuple):
@@ -47,7 +46,7 @@ class ChatEvaluator:
         self.answerer, self.seed = chatbot, seed
 
     def show_samples(self, write: Callable[[str], None]) -> None:
-        """Writes a few exchanges; warns if all answers agree, or if many tokens are unknown."""
+        """Writes a few exchanges; warns if all answers agree."""
         exchanges = self._exchanges(ASKED)
         write_exchanges(exchanges[:SHOWN], write)
         answers = [answer.text for _, _, answer in exchanges]
@@ -56,12 +55,6 @@ class ChatEvaluator:
                 f"warning: all {len(answers)} questions got the answer {answers[0]!r}. Early in "
                 "the training that is usual; if it stays, try a lower learning rate, more "
                 "epochs, or a corpus with fewer stock answers."
-            )
-        fraction = self._unknown_fraction([turns for turns, _, _ in exchanges])
-        if fraction > UNKNOWN_ALARM:
-            write(
-                f"warning: {fraction:.0%} of the questions' tokens are unknown. Check --language, "
-                "--encoding and the vocabulary size."
             )
 
     def evaluate(self, write: Callable[[str], None]) -> dict[str, float]:
@@ -110,12 +103,6 @@ class ChatEvaluator:
             Exchange(turns, reference, best)
             for (turns, reference), (best, *_) in zip(texts, answers, strict=True)
         ]
-
-    def _unknown_fraction(self, questions: Sequence[Sequence[str]]) -> float:
-        text = self.corpus.text
-        ids = [one for turns in questions for one in text.encode_question(turns).ids]
-        unknown = {text.vocabulary.unknown, *text.vocabulary.copies}
-        return sum(one in unknown for one in ids) / max(1, len(ids))
 
 
 def judge(exchanges: Sequence[Exchange], language: str) -> dict[str, float]:

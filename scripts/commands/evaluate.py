@@ -11,6 +11,7 @@ import json
 from towers.ground.quiet import import_tensorflow_quietly
 from towers.scripts.shown import show
 from towers.scripts.training.options import USUAL_DECODING, DecodingOptions, EvaluateOptions
+from towers.scripts.training.recipe import UNKNOWN_ALARM, describe_unknown
 from towers.scripts.wrong_input import wrong_input
 
 USUAL = {
@@ -46,6 +47,8 @@ def run(options: EvaluateOptions) -> int:
         confusion = count_confusions(evaluation.session) if options.classes else None
     session, checkpoint = evaluation
     show(describe_evaluation(session, checkpoint.step, metrics))
+    if metrics.get("unknown_rate", 0) > UNKNOWN_ALARM:
+        show(describe_unknown(metrics["unknown_rate"]))
     if confusion is not None:
         show("\n".join(describe(confusion)))
         metrics["confusion"] = confusion.counts.tolist()

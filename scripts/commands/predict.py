@@ -52,7 +52,7 @@ def run(options: PredictOptions) -> int:
     with wrong_input():
         paths = find_images(options.files)
         evaluation = open_evaluation(
-            EvaluateOptions(options.run_dir, DeviceOptions(towers=1), checkpoint=options.checkpoint)
+            EvaluateOptions(options.run_dir, options.checkpoint, devices=DeviceOptions(towers=1))
         )
         check_images(evaluation.session, "`towers predict`")
     predictions, refusals = [], []

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -57,9 +58,11 @@ def run(options: RunsOptions) -> int:
 def listed_runs(paths: Sequence[str]) -> list[Overview]:
     """Returns the runs below a folder; WrongInputError if there is none."""
     if len(paths) > 1:
+        hint = f"To compare runs, write: towers runs {COMPARE} {' '.join(paths)}"
+        if not os.path.dirname(paths[0]) and not os.path.exists(paths[0]):  # A word.
+            hint = "It lists and compares; a run is a folder, to be moved and removed as one."
         raise WrongInputError(
-            f"`towers runs` takes one folder. Received {len(paths)}: {', '.join(paths)}. To "
-            f"compare runs, write: towers runs {COMPARE} {' '.join(paths)}"
+            f"`towers runs` takes one folder. Received {len(paths)}: {', '.join(paths)}. {hint}"
         )
     folder = Path(paths[0] if paths else "runs")
     runs = list(find_runs(folder))

@@ -112,7 +112,7 @@ def classifier_writer(options: ModelOptions, file_format: str) -> Callable[[Path
     if file_format == "onnx":
         import_extra("tf2onnx", "onnx", "--format onnx is written by tf2onnx")
     evaluation = open_evaluation(
-        EvaluateOptions(options.run_dir, DeviceOptions(towers=1), checkpoint=options.checkpoint)
+        EvaluateOptions(options.run_dir, options.checkpoint, devices=DeviceOptions(towers=1))
     )
     session = evaluation.session
 

@@ -15,6 +15,7 @@ from towers.scripts.shown import show
 from towers.scripts.wrong_input import EXIT_CODE, fail, nearest
 
 Options = TypeVar("Options")
+LISTS = {"RECIPE": "recipes", "RUN_DIR": "runs"}  # The commands that list what stands there.
 
 
 def add_flags(parser: argparse.ArgumentParser, *kinds: type, rare: Collection[str] = ()) -> None:
@@ -107,7 +108,8 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Returns the options and what is left, without unknown options: these are errors."""
         options, left = super().parse_known_args(args, namespace)
-        unknown = next((text.partition("=")[0] for text in left if text.startswith("-")), None)
+        options_left = (text for text in left if text.startswith("-") or "=" in text)
+        unknown = next((text.partition("=")[0] for text in options_left), None)
         if left and unknown is None:
             self.error(f"{left[0]!r} is a word too many for `{self.usage}`")
         if unknown is not None:
@@ -120,6 +122,9 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Prints the message and ends with exit code 2."""
+        for name, command in LISTS.items():
+            if f"required: {name}" in message:
+                message += f"; `towers {command}` lists them"
         stop = "" if message.endswith((".", "?")) else "."
         fail(f"{message}{stop} See `{self.prog} --help`.", EXIT_CODE)
         self.exit(EXIT_CODE)
@@ -150,9 +155,10 @@ class Parser(argparse.ArgumentParser):
         return formatter.format_help().strip()
 
     def add_help_all(self) -> None:
-        """Adds `--help-all` if the help leaves something out."""
-        if any(getattr(action, "is_rare", False) for action in self._actions):
-            self.add_argument("--help-all", action=HelpAll, nargs=0, help="show all options")
+        """Adds `--help-all`, of which the help speaks if it leaves something out."""
+        leaves_out = any(getattr(action, "is_rare", False) for action in self._actions)
+        text = "show all options" if leaves_out else argparse.SUPPRESS
+        self.add_argument("--help-all", action=HelpAll, nargs=0, help=text)
 
 
 class HelpAll(argparse.Action):

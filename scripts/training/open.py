@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import towers
 from towers.ground.durable import write_file
-from towers.ground.progress import waiting
-from towers.scripts.training.catalogue import find_recipe
+from towers.ground.progress import count_of, waiting
 from towers.scripts.training.claim import find_run
 from towers.scripts.training.config import config_text
 from towers.scripts.training.engine import (
@@ -21,13 +21,11 @@ from towers.scripts.training.engine import (
 from towers.scripts.training.options import TrainOptions
 from towers.scripts.training.overview import read_overview
 from towers.scripts.training.plan import Plan
-from towers.scripts.training.recipe import Recipe
 from towers.scripts.training.run_files import RunFiles
 from towers.scripts.training.run_output import RunOutput, describe_model
 from towers.scripts.training.saved_run import InitialWeights, open_weights, text_digest
 from towers.scripts.training.session import Session, open_session
 
-FEW_UPDATES, MORE_UPDATES = 100, "--steps 600 --evaluate-every 100."
 OVER_SECONDS = 60.0  # For which a worker of a finished run waits for others that go on with it.
 
 
@@ -185,23 +183,11 @@ def print_opening(run: OpenRun) -> None:
         f"{describe_parameters(session)}, run in {run.plan.directory.path}"
         f"{session.processes.description}"
     )
-    if options.steps is None and (hint := hint_of_length(session.recipe, run.total_steps)):
-        run.output.write(hint)
+    run.files.alarm.begin(None if options.steps else run.total_steps)
     for line in describe_stages(session.model, session.placement):
         run.output.write(line)
     if options.output.verbose:
         run.output.write(describe_model(session.model))
-
-
-def hint_of_length(recipe: Recipe, num_updates: int) -> str:
-    """Returns what to do where a recipe's own number of epochs makes few updates of small data."""
-    epochs = recipe.fields.epochs
-    if num_updates >= FEW_UPDATES or epochs != find_recipe(recipe.name).fields.epochs:
-        return ""
-    return (
-        f"hint: {epochs} epochs of this data are {num_updates} updates, which may teach little. "
-        f"More: {MORE_UPDATES}"
-    )
 
 
 def restore(run: OpenRun, before: dict[str, Any] | None, initial: InitialWeights | None) -> None:
@@ -216,6 +202,37 @@ def restore(run: OpenRun, before: dict[str, Any] | None, initial: InitialWeights
     elif initial is not None:
         run.output.write(initial.fill(run.session, updates))
     run.files.broadcast()
+    end_if_over(run)
+    if run.plan.is_chief and before is not None:
+        run.files.cut()
+
+
+def end_if_over(run: OpenRun) -> None:
+    """Raises StopTraining in all processes if the run has all that is asked for; it stays as is."""
+    processes = run.session.processes
+    own = json.dumps(why_over(run) if run.plan.is_chief else "")
+    reason = json.loads(processes.share(own.encode())[0])
+    if reason:
+        processes.wait()  # A process that leaves early looks like one that died.
+        raise towers.StopTraining(reason)
+
+
+def why_over(run: OpenRun) -> str:
+    """Returns why there is nothing left to train; empty if there is, or the end is missing."""
+    files, path, step = run.files, run.plan.directory.path, run.updates.position.step
+    is_finished = files.metrics.has_finished() and files.evaluated_step == step
+    early = run.plan.options.periods.early_stopping
+    if step > run.total_steps or (is_finished and step == run.total_steps):
+        return (
+            f"{path} has {count_of(step, 'step')} and stays as it is, since this command asks for "
+            f"{run.total_steps}. More epochs or steps go on with it."
+        )
+    if is_finished and early:
+        try:
+            files.best.check(early)
+        except towers.StopTraining as stop:
+            return f"{path} stays as it is: {stop}"
+    return ""
 
 
 def begin(run: OpenRun, before: dict[str, Any] | None) -> None:

@@ -281,16 +281,14 @@ class DecodingOptions(SearchOptions):
     length_reward: Annotated[float, "R"] = 2.0
 
 
-@dataclasses.dataclass(frozen=True)
-class EvaluateOptions:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EvaluateOptions(ModelOptions):
     """The evaluation of a run.
 
     Attributes:
-        run_dir: the run's directory.
         devices: the choice of the devices.
         decoding: how a chatbot answers.
         data: the folder or the files (default: those of the training).
-        checkpoint: which checkpoint of the run; without held-out data, best is the latest.
         batch_size: examples in one batch (default: the run's).
         overrides: a field, such as part=test (default: the run's).
         classes: image runs: also print tables of the classes.
@@ -299,11 +297,9 @@ class EvaluateOptions:
         json: print one JSON object as the last line.
     """
 
-    run_dir: RunDir
     devices: DeviceOptions
     decoding: DecodingOptions = DecodingOptions()
     data: Paths | None = None
-    checkpoint: Checkpoint = "best"
     batch_size: Annotated[Count | None, "B"] = None
     overrides: Overrides = ()
     classes: bool = False

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import warnings
 from typing import Any, NamedTuple
 
 import towers
-from towers.scripts.training.catalogue import find_recipe, with_fields
+from towers.scripts.training.catalogue import with_fields
 from towers.scripts.training.engine import check_engine
 from towers.scripts.training.options import TrainOptions
 from towers.scripts.training.recipe import Recipe
 from towers.scripts.training.run_directory import RunDirectory
-
-LARGEST_RATE = 10.0  # The usual one of every optimizer is below 0.1.
 
 
 class Plan(NamedTuple):
@@ -49,7 +46,6 @@ class Plan(NamedTuple):
 def plan_run(recipe: Recipe, options: TrainOptions) -> Plan:
     """Returns the plan of a run; raises ValueError for options that exclude each other."""
     check_engine(options)
-    check_rate(recipe)
     directory = RunDirectory(options.run_dir or f"runs/{recipe.name}")
     place = towers.processes.find_place()
     if options.overwrite and place is not None:
@@ -66,18 +62,6 @@ def plan_run(recipe: Recipe, options: TrainOptions) -> Plan:
         recipe = with_fields(recipe, {k: v for k, v in unsaid.items() if k not in given})
     is_chief = place is None or place.index == 0
     return Plan(recipe, options, directory, describe_run(recipe, options), is_chief)
-
-
-def check_rate(recipe: Recipe) -> None:
-    """Warns of a learning rate far above the usual ones and the recipe's own."""
-    rate, own = recipe.fields.learning_rate, find_recipe(recipe.name).fields.learning_rate
-    if rate > max(LARGEST_RATE, own):
-        warnings.warn(
-            f"A learning rate of {rate:g} is far above what trains with {recipe.fields.optimizer}: "
-            f"{recipe.name} has {own:g}. Check --set learning_rate.",
-            RuntimeWarning,
-            stacklevel=2,
-        )
 
 
 def describe_run(recipe: Recipe, options: TrainOptions) -> dict[str, Any]:

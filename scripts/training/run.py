@@ -46,7 +46,8 @@ def run_recipe(recipe: Recipe, options: TrainOptions, after_save: Callable[[], N
             try:
                 opened = scope.enter_context(open_run(plan, before))
             except towers.StopTraining as stop:
-                show(f"done: {stop}")
+                if not options.output.quiet:
+                    show(f"done: {stop}")
                 return str(stop)
         with wrong_input(OSError):  # Such as a full disk.
             return Training(*opened).train(after_save)

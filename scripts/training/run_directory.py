@@ -32,6 +32,7 @@ FIELDS_BEFORE: dict[str, dict[str, Any]] = {
     "images": {"background": 255, "columns": [], "levels": 0, "nested": "one"},
     "language_model": {"marks": False, "normalise": "all", "documents": False, "code": False},
 }
+RUNS = pathlib.Path("runs")  # Where `towers train` makes directories.
 # What a process that was killed may leave where no run has begun.
 LEFTOVERS = {".lock", ".run.json.partial"}
 
@@ -145,10 +146,10 @@ class RunDirectory:
 
     def _read_record(self) -> dict[str, Any]:
         if not self._record.exists():
-            raise ValueError(
-                f"{self.path} holds no run: there is no run.json in it. Give the directory that "
-                "`towers train` named in its first line."
-            )
+            near = (RUNS / self.path, self.path.parent)
+            meant = [one for one in near if (one / self._record.name).exists()]
+            hint = f"Did you mean {meant[0]}?" if meant else "`towers runs` lists those in runs/."
+            raise ValueError(f"{self.path} holds no run: there is no run.json in it. {hint}")
         try:
             return complete(json.loads(self._record.read_text(encoding="utf-8")))
         except (ValueError, TypeError, RecursionError) as error:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import towers
-from towers.scripts.training.loss_alarm import LossAlarm
+from towers.scripts.training.alarm import Alarm
 from towers.scripts.training.run_directory import RunDirectory
 from towers.scripts.training.run_output import RunOutput
 from towers.scripts.training.session import Session
@@ -45,7 +45,7 @@ class RunFiles:
         self.curves = towers.actions.SummaryWriters(directory.summaries)
         self.metrics = towers.actions.MetricsFile(directory.metrics)
         self.best = towers.actions.Best(session.recipe.best_metric, session.recipe.maximize)
-        self.alarm = LossAlarm()
+        self.alarm = Alarm(session.recipe)
         self.evaluated_step = 0
         self.checkpoints = towers.checkpoints.CheckpointFolder(directory.checkpoints, keep=keep)
         self._summaries = directory.summaries
@@ -57,10 +57,7 @@ class RunFiles:
         self._saved_step: int | None = 0
 
     def restore(self) -> towers.checkpoints.Checkpoint | None:
-        """Restores the newest checkpoint and returns it; None if the run has none.
-
-        What a killed process wrote after it is removed.
-        """
+        """Restores the newest checkpoint and returns it; None if the run has none."""
         checkpoint = self.checkpoints.latest()
         if checkpoint is not None:
             towers.checkpoints.restore(checkpoint, self._updates.step.groups())
@@ -70,15 +67,18 @@ class RunFiles:
                 [self.reporting], checkpoint.state.get("unreported", {})
             )
             self.evaluated_step = checkpoint.state["evaluated_step"]
+        is_best = checkpoint is not None and checkpoint.path == self.checkpoints.best_path
+        self._saved_step = None if is_best else self._updates.position.step
+        return checkpoint
+
+    def cut(self) -> None:
+        """Removes what a killed process wrote after the checkpoint that was restored."""
         step = self._updates.position.step
         self.checkpoints.remove_old(step)
-        is_best = checkpoint is not None and checkpoint.path == self.checkpoints.best_path
-        self._saved_step = None if is_best else step
         self.metrics.cut(step, self.evaluated_step)
         towers.actions.remove_events_after(self._summaries, step)
         # A killed evaluation may have left a point, which comes again.
         towers.actions.remove_events_after(self._summaries / EVALUATION, self.evaluated_step)
-        return checkpoint
 
     def _best_of(self, checkpoint: towers.checkpoints.Checkpoint) -> towers.actions.Best:
         """Returns the best evaluation up to a checkpoint, or none if its weights are lost."""

@@ -14,7 +14,6 @@ import tensorflow as tf
 
 import towers
 from towers.scripts.shown import printable, show
-from towers.scripts.training.recipe import UNKNOWN_ALARM, describe_unknown
 from towers.scripts.training.session import Session
 
 
@@ -94,7 +93,4 @@ def describe_evaluation(session: Session, step: int, metrics: Mapping[str, float
     """Returns the metrics of the test data in one line; `examples` are what they are means over."""
     means = [f"{name} {value:.4f}" for name, value in metrics.items() if name != "examples"]
     count = f"{metrics['examples']:.0f} {session.recipe.unit}"
-    many = (
-        [describe_unknown(rate)] if (rate := metrics.get("unknown_rate", 0)) > UNKNOWN_ALARM else []
-    )
-    return " | ".join([f"{session.data.evaluated:<5} | step {step}", *means, count, *many])
+    return " | ".join([f"{session.data.evaluated:<5} | step {step}", *means, count])

@@ -17,7 +17,6 @@ import pytest
 from tests.curves import read_scalars
 from tests.paths import CORPORA, ROOT, missing
 from towers.data.samples import shapes
-from towers.saving.checkpoint_folder import CheckpointFolder
 from towers.scripts.main import COMMANDS, main
 from towers.scripts.options.setting import meanings_of, settings_of
 from towers.scripts.training import recipe
@@ -209,7 +208,7 @@ def started_twice(tmp_path_factory):
     run_dir, first = tmp_path_factory.mktemp("twice") / "run", io.StringIO()
     with contextlib.redirect_stdout(first):
         assert train(run_dir, "--steps", "2", "--towers", "2", "--log-placement") == 0
-    assert train(run_dir, "--steps", "2", "--log-placement") == 0
+    assert train(run_dir, "--steps", "3") == 0
     return run_dir, first.getvalue()
 
 
@@ -220,8 +219,16 @@ def test_placement_is_printed(started_twice):
         assert any("MatMul" in line for line in lines if line.startswith(tower))
 
 
-def test_a_finished_run_makes_no_further_step_to_log_the_placement(started_twice):
-    assert CheckpointFolder(started_twice[0] / "checkpoints").latest().step == 2
+@pytest.mark.parametrize("steps", [2, 3])
+def test_a_run_that_has_all_that_is_asked_for_stays_as_it_is(steps, started_twice, capsys):
+    path, before = started_twice[0], contents(started_twice[0])
+    assert train(path, "--steps", str(steps), "--log-placement") == 0
+    assert f"{path} has 3 steps and stays as it is" in capsys.readouterr().out
+    assert contents(path) == before
+
+
+def contents(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 @pytest.mark.slow
@@ -235,7 +242,7 @@ def test_training_stops_early_and_keeps_the_best(tmp_path, capsys):
     assert last_object(capsys)["step"] == 3
     assert train(tmp_path / "run", *options, "--set", "learning_rate=1e-30") == 0
     output = capsys.readouterr().out
-    assert "continues at step 9" in output and "step 9 saved" in output
+    assert "run stays as it is: " in output and "for 2 evaluations" in output
 
 
 def test_run_directory_records_what_ran(started_twice):

@@ -52,9 +52,9 @@ def bot_dir(tmp_path_factory):
 
 
 @contextlib.contextmanager
-def tensorboard(run_dir):
+def tensorboard(run_dir, logdir="summaries"):
     """The scope of a TensorBoard process that shows a run; yields its address."""
-    command = [sys.executable, "-m", "tensorboard.main", "--logdir", "summaries"]
+    command = [sys.executable, "-m", "tensorboard.main", "--logdir", logdir]
     with started([*command, "--host", "127.0.0.1", "--port", "0"], cwd=run_dir) as process:
         lines = []
         for line in process.stdout:
@@ -180,6 +180,24 @@ def test_text_page_has_the_sample_answers(browser, bot_address, tmp_path):
     browser.get(f"{bot_address}#text")
     wait_for(browser, "tf-markdown-view", lambda views: any("->" in view.text for view in views))
     save_screenshot(browser, "text.png", tmp_path)
+
+
+@pytest.mark.slow
+def test_hparams_page_has_a_row_for_each_run_under_its_name(browser, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    steps = "80" if "TOWERS_SCREENSHOTS" in os.environ else "2"
+    for name, size, rate in [("runs/a", 50, 0.001), ("runs/b", 50, 0.003), ("runs/c", 25, 0.003)]:
+        command = ["train", "shapes", "--towers", "2", "--steps", steps, "--run-dir", name]
+        fields = ["--batch-size", str(size), "--set", f"learning_rate={rate}"]
+        assert main([*command, *fields, "--report-every", "5"]) == 0
+    with tensorboard(tmp_path, "runs") as address:
+        browser.get(f"{address}#hparams")
+        rows = wait_for(
+            browser, "vaadin-grid-cell-content", lambda cells: {"runs/a", "runs/c"} <= texts(cells)
+        )
+        assert {"0.0030000", "25.000"} <= texts(rows)
+        time.sleep(1)
+        save_screenshot(browser, "hparams.png", tmp_path)
 
 
 @pytest.mark.slow

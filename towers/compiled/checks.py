@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import inspect
-import numbers
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -14,6 +13,7 @@ from keras import ops
 
 from towers.compiled.data import Data, preprocesses
 from towers.compiled.tower_function import call, has_equal_rows
+from towers.ground.arguments import check_at_least, check_choice, check_fraction
 from towers.ground.host import HOST
 from towers.ground.private_apis import (
     ALL_OBJECTS,
@@ -37,6 +37,10 @@ OWN_STEPS = {
     "fit": ("train_step", "make_train_function", "compute_loss", "compute_metrics"),
     "evaluate": ("test_step", "make_test_function", "compute_loss", "compute_metrics"),
 }
+OWN = {*OWN_STEPS, *(name for names in OWN_STEPS.values() for name in names)}
+# Arguments of which there is at least 1, or None; and those that may be one of some words.
+COUNTS = ("batch_size", "steps", "steps_per_epoch", "validation_batch_size", "validation_steps")
+WORDS = {"verbose": ("auto",), "shuffle": ("batch",)}
 REDUCTIONS = ("sum", "sum_over_batch_size", "mean", "mean_with_sample_weight")
 # Functions of Keras that return no value for each example, or one that depends on the others.
 OF_A_BATCH = ("circle", "dice", "tversky")
@@ -52,12 +56,13 @@ class NeedsLayersError(Exception):
     """
 
 
-def check_model(model: keras.Model, purpose: str) -> None:
-    """Raises ValueError for what is no compiled Keras model.
+def check_model(model: keras.Model, purpose: str, **given: Any) -> None:
+    """Raises ValueError for what is no compiled Keras model, and for wrong arguments.
 
     Args:
         model: the model.
         purpose: `fit`, `evaluate` or `predict`.
+        given: the arguments.
     """
     if not isinstance(model, keras.Model):
         raise ValueError(f"towers.{purpose} takes a Keras model first. Received {type(model)}.")
@@ -66,6 +71,7 @@ def check_model(model: keras.Model, purpose: str) -> None:
         raise ValueError(f"Call model.compile() before towers.{purpose}(model, ...).")
     if purpose == "fit":
         check_gradients(model.trainable_variables)
+    check_arguments(**given)
 
 
 def check_own_code(model: keras.Model, purpose: str, repeated_rows: str = "sum") -> None:
@@ -128,15 +134,48 @@ def check_no_strategy(model: keras.Model) -> None:
         )
 
 
-def check_counts(seed: int, epochs: int, **steps: int | None) -> None:
-    """Raises ValueError for a seed below 0, epochs that are no number, or steps below 1."""
-    if not isinstance(epochs, numbers.Integral):
-        raise ValueError(f"epochs must be a whole number. Received {epochs!r}.")
-    if seed < 0:
-        raise ValueError(f"seed must be at least 0. Received {seed}.")
-    for name, number in steps.items():
-        if number is not None and number < 1:
-            raise ValueError(f"{name} must be at least 1, or None. Received {number}.")
+def check_arguments(**given: Any) -> None:
+    """Raises ValueError for arguments of Keras's methods that it misreads or stumbles over late."""
+    for name in ("epochs", "initial_epoch", "seed"):
+        if name in given:
+            check_at_least(0, **{name: given[name]})
+    for name in COUNTS:
+        if given.get(name) is not None:
+            check_at_least(1, **{name: given[name]})
+    check_fraction(validation_split=given.get("validation_split", 0))
+    for name, words in WORDS.items():
+        if isinstance(value := given.get(name), str):
+            check_choice(name, value, words)
+    weights = given.get("class_weight")
+    if not isinstance(weights, (Mapping, type(None))):
+        raise ValueError(
+            "class_weight takes a weight for each class, such as {0: 1.0, 1: 2.5}. Received "
+            f"{weights!r:.80}."
+        )
+    callbacks = given.get("callbacks")
+    for one in keras.tree.flatten(callbacks or []):
+        if isinstance(one, type) or not hasattr(one, "set_model"):
+            name = getattr(one, "__name__", "EarlyStopping")
+            raise ValueError(
+                f"callbacks takes objects of Keras's, such as {name}(...). Received {one!r:.80}."
+            )
+
+
+def check_labels(model: keras.Model, data: Data, name: str = "y") -> None:
+    """Raises ValueError for data without labels, where Keras's own code gives them to a loss.
+
+    Args:
+        model: a compiled model.
+        data: its data.
+        name: of the argument that has the labels.
+    """
+    _, labels, _ = keras.utils.unpack_x_y_sample_weight(data.spec)
+    compares = getattr(model, "loss", None) and not any(is_overridden(model, one) for one in OWN)
+    if compares and labels is None:
+        raise ValueError(
+            f"The loss compares outputs with labels. Received data without any; pass {name}, or a "
+            "data set of pairs (x, y)."
+        )
 
 
 def check_built(model: keras.Model) -> None:

@@ -202,14 +202,29 @@ def read_data(
     """
     if x is None:
         raise ValueError("There is no data. Received x=None; pass arrays or a data set.")
-    adapter = get_data_adapter(
-        x, y, sample_weight, batch_size, steps_per_epoch=steps, class_weight=class_weight
-    )
-    if isinstance(adapter, ArrayDataAdapter):
-        return ArrayData(adapter, shuffle, seed)
+    try:
+        adapter = get_data_adapter(
+            x, y, sample_weight, batch_size, steps_per_epoch=steps, class_weight=class_weight
+        )
+        if isinstance(adapter, ArrayDataAdapter):
+            return ArrayData(adapter, shuffle, seed)
+    except ValueError as error:
+        if not str(error).startswith(("Unrecognized data type", "Invalid dtype")):
+            raise
+        kinds = " and ".join(map(kind_of, (x, y)))
+        raise ValueError(
+            "x and y take arrays of numbers, or x a tf.data.Dataset, keras.utils.PyDataset or "
+            f"generator of batches. Received {kinds}; np.asarray makes an array of a list."
+        ) from error
     if isinstance(adapter, PyDatasetAdapter):
         return PyData(x, class_weight, bool(shuffle), seed)
     return IterableData(adapter)
+
+
+def kind_of(value: Any) -> str:
+    """Returns the type of some data in words, of arrays also that of their numbers."""
+    dtype = getattr(value, "dtype", None)
+    return f"{type(value).__name__}{f' of {dtype}' if dtype is not None else ''}"
 
 
 class ArrayData:

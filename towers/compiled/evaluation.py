@@ -14,6 +14,7 @@ import tensorflow as tf
 from towers.batches.feed import check_end
 from towers.compiled.checks import (
     NeedsLayersError,
+    check_labels,
     check_model,
     check_own_code,
     has_own,
@@ -57,10 +58,9 @@ def evaluate(
     Raises:
         ValueError: an argument is wrong, or the data is empty.
     """
-    together = join(data, alone=alone)
-    check_model(model, "evaluate")
-    placement = place(model, towers)
-    calls = layer_calls(model, placement.devices, "sum", quiet=verbose == 0)
+    check_model(model, "evaluate", batch_size=batch_size, steps=steps, callbacks=callbacks)
+    together, placement = join(data, alone=alone), place(model, towers)
+    calls = layer_calls(model, placement.devices, quiet=verbose == 0)
     callbacks, verbose = together.callbacks(callbacks), together.verbose(verbose)
     if has_own(model, "evaluate"):
         if together.owns_data:
@@ -71,6 +71,7 @@ def evaluate(
         )  # fmt: skip
     limit = limited_steps(steps)
     read = read_samples(model, x, y, sample_weight, batch_size=batch_size, steps=limit)
+    check_labels(model, read)
     own = EpochData(read, limit, remedy="pass steps")
     scope = calls.scope
     try:
@@ -112,11 +113,11 @@ def predict(
     Raises:
         ValueError: an argument is wrong.
     """
+    check_model(model, "predict", batch_size=batch_size, steps=steps, callbacks=callbacks)
     together = join(data, alone=alone)
-    check_model(model, "predict")
     if isinstance(x, tf.data.Dataset):
         check_end(x, steps, "pass steps")
-    calls = layer_calls(model, place(model, towers).devices, "sum", quiet=verbose == 0)
+    calls = layer_calls(model, place(model, towers).devices, quiet=verbose == 0)
     hearing = {"callbacks": together.callbacks(callbacks), "verbose": together.verbose(verbose)}
     outputs = partial(call_own, model, "predict", calls, **hearing)
     shares = together.is_several and not together.owns_data and not preprocesses(model)

@@ -11,7 +11,7 @@ import numpy as np
 
 from towers.compiled.checks import (
     NeedsLayersError,
-    check_counts,
+    check_labels,
     check_model,
     check_own_code,
     has_own,
@@ -103,13 +103,12 @@ def fit(
         class_weight, sample_weight, initial_epoch, steps_per_epoch, validation_steps,
         validation_batch_size, validation_freq,
     )  # fmt: skip
-    check_model(model, "fit")
+    check_model(model, "fit", **vars(asked), seed=seed_of(seed))
     together = join(data, alone=alone)
     seed, placement = seed_of(seed), place(model, towers, parameters, exchange)
-    check_counts(seed, epochs, steps_per_epoch=steps_per_epoch, validation_steps=validation_steps)
     seed, begun = together.chiefs(seed, updates_before(model))
     options = StepOptions(clip_norm=clip_norm, accumulate=accumulate, seed=seed, probe=False)
-    calls = layer_calls(model, placement.devices, repeated_rows, quiet=verbose == 0)
+    calls = layer_calls(model, placement.devices, repeated_rows, quiet=verbose == 0, trains=True)
     if has_own(model, "fit"):
         reason = together.check_step(own_method(model, "fit"))
         check_no_options(reason, parameters, exchange, options, run_dir)
@@ -139,7 +138,7 @@ def read(model: keras.Model, asked: Asked, seed: int) -> tuple[EpochData, EpochD
             validation data to what was split off.
         seed: the order of the data follows from it.
     """
-    asked.epochs = limited_epochs(asked.epochs)
+    asked.epochs = limited_epochs(int(asked.epochs))
     asked.steps_per_epoch = limited_steps(asked.steps_per_epoch)
     arrays = (asked.x, asked.y, asked.sample_weight)
     if asked.validation_split and asked.validation_data is None:
@@ -149,13 +148,15 @@ def read(model: keras.Model, asked: Asked, seed: int) -> tuple[EpochData, EpochD
         model, *arrays, batch_size=asked.batch_size, steps=asked.steps_per_epoch,
         class_weight=asked.class_weight, shuffle=asked.shuffle, seed=seed,
     )  # fmt: skip
+    check_labels(model, data)
     check_generator(data, asked.steps_per_epoch, asked.epochs - asked.initial_epoch)
     if asked.validation_data is None or has_own(model, "evaluate"):
         return EpochData(data, asked.steps_per_epoch), None
     asked.validation_batch_size = asked.validation_batch_size or asked.batch_size
     steps = limited_steps(asked.validation_steps)
-    parts = keras.utils.unpack_x_y_sample_weight(asked.validation_data)
+    parts = parts_of(asked.validation_data)
     held_out = read_samples(model, *parts, batch_size=asked.validation_batch_size, steps=steps)
+    check_labels(model, held_out, "validation_data=(x, y)")
     if getattr(held_out, "is_generator", False) and steps is None:
         raise ValueError(
             "A generator of validation data is read once, so that later epochs would find it "
@@ -164,6 +165,20 @@ def read(model: keras.Model, asked: Asked, seed: int) -> tuple[EpochData, EpochD
         )
     validation = EpochData(held_out, steps, remedy="pass validation_steps")
     return EpochData(data, asked.steps_per_epoch), validation
+
+
+def parts_of(held_out: Any) -> tuple[Any, Any, Any]:
+    """Returns the inputs, labels and weights of validation data; ValueError for another kind."""
+    if isinstance(held_out, (str, int, float)) or (
+        isinstance(held_out, tuple) and not 1 <= len(held_out) <= 3
+    ):
+        found = f"a tuple of {len(held_out)}" if isinstance(held_out, tuple) else repr(held_out)
+        raise ValueError(
+            "validation_data takes (x, y), (x, y, sample_weight) or a data set. Received "
+            f"{found}; a part of x and y is split off by validation_split=0.1."
+        )
+    parts: tuple[Any, Any, Any] = keras.utils.unpack_x_y_sample_weight(held_out)
+    return parts
 
 
 def on_shards(

@@ -23,13 +23,19 @@ INSTEAD = {
 
 
 def layer_calls(
-    model: keras.Model, devices: Sequence[str], repeated_rows: str, *, quiet: bool
+    model: keras.Model,
+    devices: Sequence[str],
+    repeated_rows: str = "sum",
+    *,
+    quiet: bool,
+    trains: bool = False,
 ) -> LayerCalls:
     """Returns how the layers of a model are called on towers, the same until `compile`."""
     check_choice("repeated_rows", repeated_rows, REPEATED_ROWS)
     key = ("layers", tuple(devices), repeated_rows)
-    calls = kept(model, key, lambda: LayerCalls(devices, repeated_rows))
+    calls = kept(model, key, lambda: LayerCalls(devices, repeated_rows, trains=trains))
     calls.quiet = quiet or len(devices) == 1
+    calls.trains |= trains
     return calls
 
 

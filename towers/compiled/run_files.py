@@ -62,12 +62,13 @@ class FitFiles:
     """
 
     def __init__(self, run_dir: str | os.PathLike[str], record: dict[str, Any]):
+        if not isinstance(run_dir, (str, os.PathLike)) or Path(run_dir).is_file():
+            raise ValueError(f"run_dir must be a folder, or new. Received {run_dir!r}.")
         self.run_dir = Path(run_dir)
-        if self.run_dir.is_file():
-            raise ValueError(f"run_dir must be a folder, or new. {self.run_dir} is a file.")
         self.metrics = MetricsFile(self.run_dir / "metrics.jsonl")
         self.curves = SummaryWriters(self.run_dir / "summaries")
         self._record, self._is_new, self._is_chief, self._first_tower = record, False, True, 0
+        self._is_over = False
         self._before = self._read()
 
     def _read(self) -> dict[str, Any] | None:
@@ -92,7 +93,8 @@ class FitFiles:
     ) -> None:
         """Records a process that begins, and removes what a killed one wrote after a position.
 
-        A warning names what differs from the run that goes on.
+        A run that has more epochs than asked for, or ended with as many, stays as it is. A warning
+        names what differs from the run that goes on.
 
         Args:
             position: where the run goes on.
@@ -102,6 +104,11 @@ class FitFiles:
         """
         self._is_chief = processes.is_chief
         self._first_tower = processes.first_tower(len(devices))
+        epochs = self._record["fields"]["epochs"]
+        is_done = position.epoch == epochs and self.metrics.has_finished()
+        self._is_over = position.step > 0 and (position.epoch > epochs or is_done)
+        if self._is_over:
+            return
         remove_events_after(self.run_dir / "summaries", position.step)
         if not self._is_chief:
             return
@@ -182,7 +189,7 @@ class FitFiles:
 
     def end(self, position: Position, epochs: int, reason: str) -> None:
         """Writes how the training ended."""
-        if self._is_chief:
+        if self._is_chief and not self._is_over:
             values = {"reason": reason, "finished": position.epoch >= epochs}
             self.metrics.write(MetricsFile.END, position.step, values)
 

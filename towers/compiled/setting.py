@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -24,6 +25,8 @@ from towers.devices.kernels import warn_of_slow_kernels
 from towers.devices.placement import Placement, check_present
 from towers.ground.host import HOST
 from towers.ground.private_apis import build_symbolically
+
+MOST = 1024  # Each tower costs a graph.
 
 
 def place(
@@ -75,18 +78,19 @@ def tower_devices(towers: int | Sequence[str] | None) -> Sequence[str]:
         towers: device names; a number of GPUs, or, without GPUs, of towers on the CPU; None: all
             GPUs, or one tower on the CPU.
     """
-    if isinstance(towers, (str, float)):
-        raise ValueError(f"towers takes a number or a list of device names. Received {towers!r}.")
-    if not isinstance(towers, int) and towers is not None:
+    if not isinstance(towers, (str, numbers.Integral, type(None))) and np.iterable(towers):
         return towers
+    if not isinstance(towers, (numbers.Integral, type(None))):
+        raise ValueError(f"towers takes a number or a list of device names. Received {towers!r}.")
     gpus = tf.config.list_logical_devices("GPU")
-    count = towers if towers is not None else max(len(gpus), 1)
-    if count < 1 or (gpus and count > len(gpus)):
+    count, most = int(max(len(gpus), 1) if towers is None else towers), len(gpus) or MOST
+    if not 1 <= count <= most:
+        several = (
+            ", the number of GPUs. Name the devices to have several towers on one, such as "
+            "['/GPU:0', '/GPU:0']"
+        )
         raise ValueError(
-            f"towers must be from 1 to {len(gpus)}, the number of GPUs. Received {towers}. Name "
-            "the devices to have several towers on one, such as ['/GPU:0', '/GPU:0']."
-            if gpus
-            else f"towers must be at least 1. Received {towers}."
+            f"towers must be from 1 to {most}{several if gpus else ''}. Received {towers}."
         )
     if gpus:
         return [f"/GPU:{index}" for index in range(count)]

@@ -12,8 +12,9 @@ def check_choice(name: str, value: str, choices: Iterable[str]) -> None:
     choices = list(choices)
     if value in choices:
         return
-    nearest = difflib.get_close_matches(str(value), choices, n=1)
-    hint = f" Did you mean {nearest[0]}?" if nearest else ""
+    names = {one.casefold(): one for one in choices}
+    nearest = difflib.get_close_matches(str(value).casefold(), names, n=1)
+    hint = f" Did you mean {names[nearest[0]]}?" if nearest else ""
     raise ValueError(f"{name} must be one of {', '.join(choices)}. Received {value!r}.{hint}")
 
 
@@ -23,7 +24,7 @@ def check_at_least(minimum: int, **counts: int) -> None:
         is_whole = isinstance(count, numbers.Integral) and not isinstance(count, bool)
         if not is_whole or count < minimum:
             raise ValueError(
-                f"{name} must be a whole number of at least {minimum}. Received {count!r}."
+                f"{name} must be a whole number of at least {minimum}. Received {count!r:.80}."
             )
 
 
@@ -45,5 +46,5 @@ def check_not_negative(**values: float) -> None:
 def check_fraction(**fractions: float) -> None:
     """Raises ValueError unless each named fraction is in [0, 1)."""
     for name, fraction in fractions.items():
-        if not 0 <= fraction < 1:
+        if not isinstance(fraction, numbers.Real) or not 0 <= fraction < 1:
             raise ValueError(f"{name} must be in [0, 1). Received {fraction!r}.")

@@ -98,15 +98,16 @@ class LayerCalls:
     Args:
         devices: one device per tower.
         repeated_rows: as in `layers_on`.
+        trains: whether what is otherwise in a training alone is told too.
 
     Attributes:
-        devices, repeated_rows: as given.
+        devices, repeated_rows, trains: as given.
         quiet: whether nothing is printed of how layers are called.
     """
 
-    def __init__(self, devices: Sequence[str], repeated_rows: str = "sum"):
+    def __init__(self, devices: Sequence[str], repeated_rows: str = "sum", *, trains: bool = True):
         self.devices, self.repeated_rows = tuple(devices), repeated_rows
-        self.quiet = False
+        self.quiet, self.trains = False, trains
         self._told, self._has_news = "", True
         self._unasked: dict[str, str] = {}
         self._answers: dict[Any, Answer] = {}
@@ -215,10 +216,10 @@ class LayerCalls:
     def _exceptions(self, cut: Sequence[Any]) -> Iterator[str]:
         """Yields what is otherwise than on one device where such layers are cut."""
         norms = [one for one in cut if isinstance(one, keras.layers.BatchNormalization)]
-        if not all(one.synchronized for one in norms):
+        if self.trains and not all(one.synchronized for one in norms):
             yield NORMS
         has_table = any(isinstance(one, keras.layers.Embedding) for one in cut)
-        if self.repeated_rows == "sum" and has_table:
+        if self.trains and self.repeated_rows == "sum" and has_table:
             yield TABLES
         if self._leaves_xla:
             yield "jit_compile is off"

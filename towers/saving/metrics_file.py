@@ -56,6 +56,11 @@ class MetricsFile:
         if self.path.exists() and self.path.read_bytes() != text:
             write_file(self.path, text)
 
+    def has_finished(self) -> bool:
+        """Returns whether the training came to its end, as the last of its ends says."""
+        ends = [line for line in self.read() if line["kind"] == self.END]
+        return bool(ends and ends[-1].get("finished"))
+
     def read(self) -> list[dict[str, Any]]:
         """Returns the lines; one that a killed process left half written is none."""
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import numbers
 
 import keras
 import tensorflow as tf
@@ -62,8 +63,9 @@ class StepOptions:
     probe: bool = True
 
     def __post_init__(self) -> None:
-        if self.clip_norm is not None and not self.clip_norm > 0:
-            raise ValueError(f"clip_norm must be above 0, or None. Received {self.clip_norm}.")
+        norm = self.clip_norm
+        if norm is not None and not (isinstance(norm, numbers.Real) and norm > 0):
+            raise ValueError(f"clip_norm must be above 0, or None. Received {norm!r}.")
         check_at_least(1, accumulate=self.accumulate, steps_per_call=self.steps_per_call)
         check_choice("batch_norm", self.batch_norm, BATCH_NORM_POLICIES)
 

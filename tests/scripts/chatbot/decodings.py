@@ -47,7 +47,9 @@ def decode_each_way(given: argparse.Namespace) -> dict[str, Any]:
     from towers.scripts.training.saved_run import open_evaluation
 
     asked = (f"exam_questions={given.questions}",)
-    evaluation = open_evaluation(EvaluateOptions(given.run, DeviceOptions(), overrides=asked))
+    evaluation = open_evaluation(
+        EvaluateOptions(given.run, devices=DeviceOptions(), overrides=asked)
+    )
     session, evaluator = evaluation.session, evaluation.session.answer_evaluator
     if not isinstance(evaluator, ChatEvaluator):
         raise SystemExit(f"{given.run} answers no questions.")

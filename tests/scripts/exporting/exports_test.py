@@ -52,7 +52,7 @@ def test_an_image_network_classifies_pixels_as_its_evaluation_does(classifier, t
 
 
 def test_the_weights_can_be_loaded_by_keras(classifier):
-    options = EvaluateOptions(str(classifier / "run"), DeviceOptions(towers=1))
+    options = EvaluateOptions(str(classifier / "run"), devices=DeviceOptions(towers=1))
     model = open_evaluation(options).session.model
     expected = [variable.numpy() for variable in model.variables]
     for variable in model.variables:

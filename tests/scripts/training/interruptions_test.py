@@ -18,6 +18,7 @@ from tests.programs import PATIENCE, TOWERS, started
 from tests.scripts.runs import HELD_OUT, train_shapes, weights_of
 from towers.saving.checkpoint_folder import CheckpointFolder
 from towers.saving.lock import lock, lock_holder, locked
+from towers.saving.metrics_file import MetricsFile
 from towers.scripts.main import main
 
 OPTIONS = ["--steps", 3, "--evaluate-every", 1000, "--checkpoint-every", 3]
@@ -70,6 +71,7 @@ def test_a_run_killed_after_its_best_was_saved_saves_that_step_and_goes_on(tmp_p
     for one, other in zip(*map(weights_of, (tmp_path / "run", tmp_path / "whole")), strict=True):
         np.testing.assert_array_equal(one, other)
     # As a process leaves it that was killed after its last save.
+    MetricsFile(tmp_path / "run" / "metrics.jsonl").cut(3, 3)
     assert main(train_shapes(tmp_path / "run", "--steps", 3, *options[:5], 1, *HELD_OUT)) == 0
     kept = {path.name for path in checkpoints.iterdir()}
     assert kept == {"best.ckpt.npz", "step-00000003.ckpt.npz"}

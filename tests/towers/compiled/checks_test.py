@@ -199,12 +199,28 @@ def test_generators_of_validation_data_need_their_number_of_steps():
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        ({"seed": -1}, "seed must be at least 0"),
-        ({"epochs": "5"}, "epochs must be a whole number. Received '5'"),
+        ({"seed": -1}, "seed must be a whole number of at least 0"),
+        ({"seed": "a"}, "seed must be a whole number"),
+        ({"epochs": "5"}, "epochs must be a whole number of at least 0. Received '5'"),
         ({"run_dir": __file__}, "run_dir must be a folder, or new"),
-        ({"steps_per_epoch": 0}, "steps_per_epoch must be at least 1"),
+        ({"run_dir": 3}, "run_dir must be a folder, or new. Received 3"),
+        ({"steps_per_epoch": 2.5}, "steps_per_epoch must be a whole number of at least 1"),
+        ({"batch_size": "3"}, "batch_size must be a whole number of at least 1. Received '3'"),
+        ({"clip_norm": "1"}, "clip_norm must be above 0, or None. Received '1'"),
+        ({"validation_split": "0.1"}, r"validation_split must be in \[0, 1\). Received '0.1'"),
+        ({"validation_split": 20}, r"validation_split must be in \[0, 1\). Received 20"),
+        ({"shuffle": "yes"}, "shuffle must be one of batch. Received 'yes'"),
+        ({"class_weight": [1, 2]}, r"such as \{0: 1.0, 1: 2.5\}. Received \[1, 2\]"),
+        ({"callbacks": keras.callbacks.EarlyStopping}, r"such as EarlyStopping\(...\). Received"),
+        ({"callbacks": "stop"}, "callbacks takes objects of Keras's"),
+        ({"validation_data": X}, r"Received data without any; pass validation_data=\(x, y\)"),
+        ({"validation_data": (X,)}, r"pass validation_data=\(x, y\)"),
+        ({"validation_data": (X, Y, Y, Y)}, r"\(x, y, sample_weight\) .* Received a tuple of 4"),
+        ({"validation_data": 0.2}, "Received 0.2; .* by validation_split=0.1"),
         ({"towers": ["/GPU:3", "/GPU:4"]}, r"no device '/GPU:3'. TensorFlow has .*/device:CPU:0"),
         ({"towers": ["gpu"]}, "no device 'gpu'"),
+        ({"towers": 100_000}, "towers must be from 1 to 1024. Received 100000"),
+        ({"towers": tf.distribute.OneDeviceStrategy("CPU:0")}, "towers takes a number or a list"),
         ({"towers": "2"}, "towers takes a number or a list of device names. Received '2'"),
     ],
 )
@@ -237,6 +253,31 @@ def test_scales_that_become_their_gradients_are_refused():
 def test_missing_data_is_told():
     with pytest.raises(ValueError, match="Received x=None"):
         towers.fit(network())
+    for call in (towers.fit, towers.evaluate):
+        with pytest.raises(ValueError, match=r"compares outputs with labels.* pass y"):
+            call(network(), X)
+        with pytest.raises(ValueError, match=r"labels.* a data set of pairs"):
+            call(network(), tf.data.Dataset.from_tensors(X))
+    with pytest.raises(ValueError, match="steps must be a whole number of at least 1"):
+        towers.predict(network(), X, steps=0)
+    with pytest.raises(ValueError, match=r"verbose must be one of auto\. Received 'yes'"):
+        towers.fit(network(), X, Y, verbose="yes")
+
+
+@pytest.mark.parametrize(
+    ("loss", "labels", "match"),
+    [
+        ("sparse_categorical_crossentropy", Y, r"labels of shape \(None, 2\).* one number a row"),
+        ("categorical_crossentropy", Y[:, 0], r"labels of shape \(None,\).* a row of 0 and 1"),
+        ("sparse_categorical_crossentropy", np.arange(6), "has 2 outputs. Received label [2-5];"),
+        ("mse", [[1.0, 2.0]] * 6, "Received ndarray of float32 and list; np.asarray makes"),
+        ("mse", np.array(["a"] * 6), "Received ndarray of float32 and ndarray of <U1"),
+    ],
+)
+def test_wrong_labels_are_told_of_in_one_sentence(loss, labels, match):
+    with pytest.raises(ValueError, match=match) as told:
+        towers.fit(network(loss=loss), X, labels, verbose=0)
+    assert len(str(told.value)) < 300 and "\n" not in str(told.value)
 
 
 def test_endless_data_is_refused_where_it_would_never_end():

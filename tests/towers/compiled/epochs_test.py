@@ -227,6 +227,18 @@ def kind_of(event):
     return next(iter(plugins), event.WhichOneof("what"))
 
 
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_a_run_that_has_all_epochs_that_are_asked_for_stays_as_it_is(epochs, run_dir, tmp_path):
+    def contents():
+        return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+    folder = shutil.copytree(run_dir, tmp_path / "run")
+    before, model = contents(), make_model(metrics=["mae"])
+    with pytest.warns(RuntimeWarning, match=f"holds all {epochs} epochs: nothing is trained"):
+        towers.fit(model, X, Y, batch_size=2, epochs=epochs, verbose=0, run_dir=folder)
+    assert contents() == before
+
+
 def test_a_run_that_goes_on_otherwise_says_how(run_dir, tmp_path):
     folder = shutil.copytree(run_dir, tmp_path / "run")
     model = make_model(0.2)

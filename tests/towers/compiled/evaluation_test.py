@@ -54,6 +54,20 @@ def test_predict_returns_what_keras_does(num_towers):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-7)
 
 
+def test_what_is_otherwise_in_a_training_alone_is_told_by_a_training_alone(capsys):
+    class Own(keras.Model):
+        def train_step(self, data):
+            return super().train_step(data)
+
+    inputs = keras.Input((3,))
+    model = Own(inputs, keras.layers.BatchNormalization()(inputs), name="norm")
+    model.compile("sgd", "mse")
+    towers.predict(model, X["a"], towers=tower_devices(2))
+    assert "2 towers run norm\n" in capsys.readouterr().out
+    towers.fit(model, X["a"], X["a"], towers=tower_devices(2), verbose=2)
+    assert "takes each tower's rows by themselves" in capsys.readouterr().out
+
+
 def test_predict_needs_no_compile_and_tells_its_callbacks():
     heard = []
     model = keras.Sequential([keras.layers.Dense(2)])

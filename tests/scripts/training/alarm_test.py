@@ -6,17 +6,15 @@ from types import SimpleNamespace
 
 import pytest
 
+from towers.scripts.training.alarm import Alarm
 from towers.scripts.training.catalogue import load_recipe
-from towers.scripts.training.loss_alarm import LossAlarm
-from towers.scripts.training.options import TrainOptions
-from towers.scripts.training.plan import plan_run
 
 HEALTHY = [2.5, 2.6, 2.6, 2.6, 2.2, 2.6, 2.6, 2.6, 2.6, 1.0]
 
 
-def warned(losses, first_step=1):
+def warned(losses, first_step=1, alarm=None):
     """Returns the warnings of a run whose first loss is 2.3."""
-    alarm = LossAlarm()
+    alarm = alarm or Alarm(load_recipe("shapes", []))
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
         alarm.keep_first(SimpleNamespace(step=first_step, results=SimpleNamespace(loss=2.3)))
@@ -37,10 +35,29 @@ def test_losses_that_fall_and_those_of_a_run_that_goes_on_are_not_told_of():
     assert not warned([3.0] * 20, first_step=100)
 
 
-@pytest.mark.parametrize(("name", "rate"), [("shapes", 10), ("shapes", 50), ("ptb_large", 35)])
-def test_an_absurd_rate_is_told_of_when_a_run_is_planned(name, rate):
+def alarm_of(name, *overrides):
+    return Alarm(load_recipe(name, overrides))
+
+
+def begun(alarm, num_updates=None):
+    """Returns the warnings before the training."""
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
-        plan_run(load_recipe(name, [f"learning_rate={rate}"]), TrainOptions())
+        alarm.begin(num_updates)
+    return [str(one.message) for one in found]
+
+
+@pytest.mark.parametrize(("name", "rate"), [("shapes", 10), ("shapes", 50), ("ptb_large", 35)])
+def test_an_absurd_rate_is_told_of_instead_of_the_losses(name, rate):
+    alarm = alarm_of(name, f"learning_rate={rate}")
+    found = begun(alarm)
     assert len(found) == (rate == 50)
-    assert all("A learning rate of 50 is far above" in str(one.message) for one in found)
+    assert all("A learning rate of 50 is far above" in one for one in found)
+    assert len(warned([3.0] * 20, alarm=alarm)) == (rate != 50)
+
+
+def test_a_training_of_few_updates_is_told_how_to_get_more():
+    (found,) = begun(alarm_of("chatbot"), 42)
+    assert found.startswith("14 epochs of this data are 42 updates")
+    assert not begun(alarm_of("chatbot"), 5000) and not begun(alarm_of("chatbot", "epochs=3"), 9)
+    assert len(begun(alarm_of("chatbot", "learning_rate=50"), 42)) == 2
