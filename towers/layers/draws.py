@@ -45,7 +45,7 @@ def draws_by_row(start: int, size: int) -> Iterator[None]:
         yield
 
 
-def kinds_of(layer: type) -> Iterator[type]:
+def kinds_of(layer: Any) -> Iterator[Any]:
     """Yields a class of layers, and those derived from it that are called in their own way."""
     if "call" in vars(layer):
         yield layer
@@ -54,7 +54,7 @@ def kinds_of(layer: type) -> Iterator[type]:
 
 
 @functools.cache
-def normalise(kind: type) -> Hook:
+def normalise(kind: Any) -> Hook:
     """Returns the hook around the calls of a kind of BatchNorm."""
     return Hook(kind, "call")
 
