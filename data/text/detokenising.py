@@ -44,6 +44,8 @@ def _opening_quotes(tokens: Sequence[str]) -> set[int]:
 
 
 def _touch(left: str, right: str, opening: set[int], index: int) -> bool:
+    if right == "/" and _ADDRESS.match(left):  # It would become the address's own.
+        return False
     if right in _QUOTES and index not in opening:
         return True
     if index - 1 in opening or left in _OPENERS or right in _CLOSERS:
@@ -57,4 +59,5 @@ _QUOTES = ("'", '"')
 _OPENERS = frozenset("([{$€£/")
 _CLOSERS = frozenset([*".,!?;:)]}%/", "..."])
 _WORD_END = re.compile(r"'(?:s|m|d|t|re|ve|ll)|n't", re.IGNORECASE)
+_ADDRESS = re.compile(r"https?://|www\.", re.IGNORECASE)
 _WIDE_PAIR = re.compile(f"[{WIDE}]{{2}}")

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import towers
-from towers.processes.peers import host_and_port
 from towers.scripts.launching.options import LaunchOptions
 
 DEFAULT_PROCESSES = 2
@@ -61,7 +60,7 @@ def choose_cluster(
             raise ValueError("--index says which process of --cluster this is; give both.")
         count = options.processes or len(gpus or ()) or DEFAULT_PROCESSES
         return [f"127.0.0.1:{port}" for port in free_ports(count)], range(count)
-    count = len(set(map(host_and_port, addresses)))
+    count = len(set(map(towers.processes.host_and_port, addresses)))
     if index is None or not 0 <= index < count == len(addresses) or options.processes is not None:
         raise ValueError(
             "--cluster has one process for each address, all different: leave out --processes, and "

@@ -1,5 +1,6 @@
 from .agreement import check_settings as check_settings
 from .agreement import check_variables as check_variables
+from .peers import host_and_port as host_and_port
 from .place import Place as Place
 from .place import exposure as exposure
 from .place import find_place as find_place

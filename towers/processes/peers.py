@@ -218,7 +218,8 @@ def failure(missing: str, own: str, seconds: float) -> str:
 def host_and_port(address: str) -> Peer:
     """Returns the two parts of host:port; raises ValueError if it is none."""
     host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal() or not 0 < int(port[:6]) < 2**16:
+    is_number = port.isascii() and port.isdecimal() and len(port) < 6
+    if not host or not is_number or not 0 < int(port) < 2**16:
         raise ValueError(
             "The address of a process must be host:port, with a port from 1 to 65535. Received "
             f"{address!r}."

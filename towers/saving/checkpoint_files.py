@@ -203,7 +203,8 @@ def damage_of(path: Path) -> Iterator[None]:
 def read_archive(path: Path, file: BinaryIO) -> Checkpoint:
     """Returns the checkpoint in an open zip file; raises all kinds of errors if it is damaged.
 
-    Arrays are read and compared with their checksums on all cores.
+    Arrays are read and compared with their checksums on all cores. Their headers, which NumPy
+    parses as Python, are not: Python 3.11 raises SystemError where two threads parse at once.
     """
     with zipfile.ZipFile(file) as archive, ThreadPoolExecutor(num_cores()) as pool:
         manifest = read_manifest(archive, file)
@@ -212,7 +213,8 @@ def read_archive(path: Path, file: BinaryIO) -> Checkpoint:
             for name, entries in manifest["groups"].items()
             for number, entry in enumerate(entries)
         ]
-        arrays = pool.map(lambda named: read_array(archive, *named), names)
+        contents = pool.map(lambda named: archive.read(f"{named[0]}.npy"), names)
+        arrays = (array_in(content, *named) for content, named in zip(contents, names, strict=True))
         groups = {
             name: [SavedArray(entry["path"], next(arrays)) for entry in entries]
             for name, entries in manifest["groups"].items()
@@ -229,7 +231,7 @@ def read_manifest(archive: zipfile.ZipFile, file: BinaryIO) -> dict[str, Any]:
         raise ValueError(f"it has only {num_bytes} bytes, fewer than its directory lists")
     if f"{MANIFEST}.npy" not in archive.namelist():
         raise ValueError("the zip file holds no manifest")
-    manifest = json.loads(read_member(archive, MANIFEST).tobytes())
+    manifest = json.loads(member_in(archive.read(f"{MANIFEST}.npy"), MANIFEST).tobytes())
     if (manifest["format"], manifest["version"]) != (FORMAT, VERSION):
         raise ValueError(
             f"expected a {FORMAT} of version {VERSION}, found a {manifest['format']} of "
@@ -238,9 +240,9 @@ def read_manifest(archive: zipfile.ZipFile, file: BinaryIO) -> dict[str, Any]:
     return manifest
 
 
-def read_array(archive: zipfile.ZipFile, name: str, entry: Mapping[str, Any]) -> np.ndarray:
-    """Returns an array; raises ValueError if it differs from the manifest."""
-    array = read_member(archive, name)
+def array_in(content: bytes, name: str, entry: Mapping[str, Any]) -> np.ndarray:
+    """Returns the array of a member; raises ValueError if it differs from the manifest."""
+    array = member_in(content, name)
     shape, dtype = tuple(entry["shape"]), np.dtype(tf.as_dtype(entry["dtype"]).as_numpy_dtype)
     if dtype.isbuiltin != 1:
         array = array.view(dtype).reshape(shape)
@@ -252,12 +254,8 @@ def read_array(archive: zipfile.ZipFile, name: str, entry: Mapping[str, Any]) ->
     return array
 
 
-def read_member(archive: zipfile.ZipFile, name: str) -> np.ndarray:
-    """Returns one array; reads its member to the end, so that the checksum is compared.
-
-    The array is the member's bytes themselves, without a copy.
-    """
-    content = archive.read(f"{name}.npy")
+def member_in(content: bytes, name: str) -> np.ndarray:
+    """Returns the array in a member's bytes, which it shares."""
     header = io.BytesIO(content)
     if (version := np.lib.format.read_magic(header)) != (1, 0):
         raise ValueError(f"the array {name} has version {version} of NumPy's form, not (1, 0)")

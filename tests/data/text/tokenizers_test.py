@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.paths import ROOT
@@ -54,6 +54,7 @@ def check_round_trip(settings, tokenizer, text):
     assert tokenizer.detokenise(tokenizer.tokenize(settings.normalise(once))) == once
 
 
+@example(ENGLISH, "http://a.b /中文")
 @given(st.sampled_from(SETTINGS), texts() | st.text())
 def test_joined_tokens_are_cut_and_joined_to_the_same(settings, text):
     check_round_trip(settings, make_tokenizer(settings), text)

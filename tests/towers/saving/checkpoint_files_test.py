@@ -3,6 +3,7 @@
 import json
 import os
 import resource
+import threading
 import zipfile
 
 import keras
@@ -234,3 +235,18 @@ def test_text_variables_are_refused(tmp_path, value):
     with pytest.raises(ValueError, match="Received the variable 'note' of dtype string"):
         write_checkpoint(tmp_path / "one", 1, {"texts": [tf.Variable(value, name="note")]}, {})
     assert os.listdir(tmp_path) == []
+
+
+def test_headers_are_parsed_by_one_thread(tmp_path, monkeypatch):
+    """Python 3.11 raises SystemError where two threads parse Python at once, as NumPy does."""
+    groups = {"group": [tf.Variable(tf.range(number + 1)) for number in range(8)]}
+    write_checkpoint(tmp_path / "saved", 1, groups, {})
+    parse, threads = np.lib.format.read_array_header_1_0, []
+
+    def noted(header):
+        threads.append(threading.current_thread())
+        return parse(header)
+
+    monkeypatch.setattr(np.lib.format, "read_array_header_1_0", noted)
+    read_checkpoint(tmp_path / "saved")
+    assert threads == [threading.current_thread()] * 9
