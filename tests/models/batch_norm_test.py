@@ -75,7 +75,16 @@ def test_inference_and_a_saved_model_are_those_of_keras(tmp_path):
     assert type(again.layers[-1]) is FusedBatchNormalization
 
 
-@pytest.mark.parametrize("kind", [keras.layers.BatchNormalization, FusedBatchNormalization])
+class MaskFirst(keras.layers.BatchNormalization):
+    """As users write them: the arguments in another order."""
+
+    def call(self, inputs, mask=None, training=None):
+        return super().call(inputs, training=training, mask=mask)
+
+
+@pytest.mark.parametrize(
+    "kind", [keras.layers.BatchNormalization, FusedBatchNormalization, MaskFirst]
+)
 def test_rows_are_apart_as_in_keras_where_a_layer_is_asked(kind):
     """BatchNorm is asked in inference mode, whatever class it is of."""
     layer = kind()

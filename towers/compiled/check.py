@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import inspect
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -25,6 +24,7 @@ from towers.compiled.setting import place, prepare
 from towers.devices.placement import Placement
 from towers.ground.private_apis import flatten_layers, takes_training
 from towers.layers.calls import NORMS
+from towers.layers.draws import call_in_inference
 from towers.saving.checkpoint_files import tensorflow_variable
 
 TOLERANCES = {"float64": 1e-12, "float32": 1e-6}  # Of law 1: docs/explanations/laws.md.
@@ -226,13 +226,6 @@ def without_draws(model: keras.Model) -> Iterator[list[str]]:
     finally:
         for layer in layers:
             del vars(layer)["call"]
-
-
-def call_in_inference(call: Callable[..., Any], *args: Any, **options: Any) -> Any:
-    """Returns what a layer's `call` returns with `training=False`."""
-    bound = inspect.signature(call).bind(*args, **options)
-    bound.arguments["training"] = False
-    return call(*bound.args, **bound.kwargs)
 
 
 @contextlib.contextmanager

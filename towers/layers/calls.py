@@ -394,9 +394,7 @@ def share_of(layers: Sequence[Any], used: Iterable[Any]) -> float:
 
 def joined_on(device: str, size: int) -> str:
     """Returns how many bytes a step joins on a device, beside the most that was in use there."""
-    place = on(
-        device, tf.zeros([])
-    ).device  # TensorFlow takes another where there is none so named.
+    place = on(device, tf.zeros([])).device  # Another where there is none so named.
     peak = tf.config.experimental.get_memory_info(place)["peak"]  # 0 where it is not known.
     beside = f", where at most {peak / 1e6:,.0f} MB were in use" if peak else ""
     return f"{size / 1e6:,.0f} MB of outputs are joined on {device}{beside}"

@@ -59,18 +59,19 @@ def normalise(kind: Any) -> Hook:
     return Hook(kind, "call")
 
 
-def in_inference(
-    original: Callable[..., Any],
-    layer: Any,
-    inputs: Any,
-    training: Any = None,
-    *mask: Any,
-    **named: Any,
-) -> Any:
+def in_inference(original: Callable[..., Any], layer: Any, *args: Any, **options: Any) -> Any:
     """Returns what BatchNorm does in inference mode, in which it treats rows apart."""
-    if layer.synchronized and any(one is not None for one in (*mask, named.get("mask"))):
+    given = inspect.signature(original).bind(layer, *args, **options).arguments
+    if layer.synchronized and given.get("mask") is not None:
         raise ValueError("Keras synchronizes no statistics of inputs with a mask")
-    return original(layer, inputs, False, *mask, **named)
+    return call_in_inference(original, layer, *args, **options)
+
+
+def call_in_inference(call: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    """Returns what a layer's `call` returns with `training=False`, if it takes that."""
+    bound = inspect.signature(call).bind(*args, **options)
+    bound.arguments["training"] = False
+    return call(*bound.args, **bound.kwargs)
 
 
 def draw(
