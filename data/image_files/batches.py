@@ -118,13 +118,15 @@ class Pictures:
 
     def _example(self, epoch: Epoch) -> Callable[[tf.Tensor], Pair]:
         """Returns the function from the number of an example to its pixels and labels."""
-        key = key_of(epoch)
+        key, first_key = key_of(epoch), key_of(dataclasses.replace(epoch, number=0))
         labels, read = self._labels, self._read
+        alternates = self.augmentation.flip == "alternating"
 
         @tf.autograph.experimental.do_not_convert
         def example(row: tf.Tensor) -> Pair:
-            seed = tf.stack([key, tf.cast(row, tf.int64)])
-            return self.augmentation(read(row), seed), labels(row)
+            seed, first = (tf.stack([one, tf.cast(row, tf.int64)]) for one in (key, first_key))
+            flip = (first, epoch.number % 2 == 1) if alternates else None
+            return self.augmentation(read(row), seed, flip), labels(row)
 
         return example
 

@@ -14,6 +14,8 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from towers.ground.random_numbers import uniform_table
+
 
 def scaled() -> Transform:
     """Returns the deterministic transform for MNIST-like images, to [0, 1]."""
@@ -42,7 +44,13 @@ def tutorial_evaluation(*, size: int = 24) -> Transform:
 
 
 def resnet_training(
-    mean: Sequence[float], std: Sequence[float], *, size: int = 32, padding: int = 4
+    mean: Sequence[float],
+    std: Sequence[float],
+    *,
+    size: int = 32,
+    padding: int = 4,
+    mode: str = "CONSTANT",
+    flip: Operation | None = None,
 ) -> Transform:
     """Returns the augmentation of He et al. 2015 (arXiv:1512.03385), section 4.2.
 
@@ -55,9 +63,11 @@ def resnet_training(
         std: standard deviation of each channel.
         size: height and width of the crop, in pixels.
         padding: pixels on each side.
+        mode: of the padding, as in `pad`.
+        flip: by default `random_flip()`.
     """
-    operations = (normalize(mean, std), pad(padding), random_crop(size, size), random_flip())
-    return Transform(operations)
+    padded = pad(padding, mode)
+    return Transform((normalize(mean, std), padded, random_crop(size, size), flip or random_flip()))
 
 
 def resnet_evaluation(mean: Sequence[float], std: Sequence[float]) -> Transform:
@@ -88,10 +98,13 @@ class Operation(NamedTuple):
         apply: `apply(images, uniforms) -> images`, where images are uint8 or
             float32 [batch, height, width, channels] and uniforms are float32
             [batch, num_uniforms] in [0, 1).
+        alternates: whether the numbers of an example are those of epoch 0 in every even epoch, and
+            one half further, modulo 1, in every odd one.
     """
 
     num_uniforms: int
     apply: Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
+    alternates: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,6 +117,16 @@ class Transform:
     def num_uniforms(self) -> int:
         """The number of uniform random numbers for each example, of the whole chain."""
         return sum(operation.num_uniforms for operation in self.operations)
+
+    def uniforms(self, num_examples: int, *, seed: int, epoch: int) -> np.ndarray:
+        """Returns the random numbers of an epoch, float32 [num_examples, num_uniforms]."""
+        numbers = uniform_table(num_examples, self.num_uniforms, seed=seed, epoch=epoch)
+        alternates = [one.alternates for one in self.operations for _ in range(one.num_uniforms)]
+        if any(alternates):
+            first = uniform_table(num_examples, self.num_uniforms, seed=seed, epoch=0)
+            odd = first + np.where(first < 0.5, np.float32(0.5), np.float32(-0.5))
+            numbers[:, alternates] = (odd if epoch % 2 else first)[:, alternates]
+        return numbers
 
     def __call__(self, images: tf.Tensor, uniforms: tf.Tensor) -> tf.Tensor:
         """Returns float32 [batch, height, width, channels].
@@ -148,10 +171,10 @@ def normalize(mean: Sequence[float], std: Sequence[float]) -> Operation:
     return Operation(0, apply)
 
 
-def pad(padding: int) -> Operation:
-    """Adds `padding` zero pixels on each side."""
+def pad(padding: int, mode: str = "CONSTANT") -> Operation:
+    """Adds `padding` pixels on each side: zeros, or with REFLECT those inside, reflected."""
     paddings = [[0, 0], [padding, padding], [padding, padding], [0, 0]]
-    return Operation(0, lambda images, uniforms: tf.pad(images, paddings))
+    return Operation(0, lambda images, uniforms: tf.pad(images, paddings, mode))
 
 
 def central_crop(height: int, width: int) -> Operation:
@@ -196,6 +219,14 @@ def random_flip() -> Operation:
         return tf.where(_per_image(uniforms) < 0.5, tf.reverse(images, axis=[2]), images)
 
     return Operation(1, apply)
+
+
+def alternating_flip() -> Operation:
+    """Mirrors an image left to right in every second epoch: half of all in even ones, half in odd.
+
+    Jordan 2024 (arXiv:2404.00498), section 3.6.
+    """
+    return random_flip()._replace(alternates=True)
 
 
 def random_brightness(max_delta: float) -> Operation:

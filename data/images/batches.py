@@ -11,7 +11,6 @@ import tensorflow as tf
 from towers.data.images.augmentation import Transform, scaled
 from towers.data.images.image_set import ImageSet
 from towers.ground.epochs import Epoch, Epochs, even_layout
-from towers.ground.random_numbers import uniform_table
 
 
 def image_batches(
@@ -52,9 +51,8 @@ class Images:
 
     def load(self, epoch: Epoch) -> tf.data.Dataset:
         """Returns the batches of an epoch."""
-        num_uniforms = self.transform.num_uniforms
         table = tf.constant(
-            uniform_table(len(self.image_set), num_uniforms, seed=epoch.seed, epoch=epoch.number)
+            self.transform.uniforms(len(self.image_set), seed=epoch.seed, epoch=epoch.number)
         )
         order = tf.constant(epoch.order())
         encoded_images, labels = self._tensors

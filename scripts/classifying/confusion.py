@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from towers.scripts.classifying.predictions import class_names
+from towers.scripts.classifying.predictions import class_names, network_of
 from towers.scripts.shown import table
 from towers.scripts.training.session import Session
 
@@ -51,13 +51,13 @@ def divided(counts: np.ndarray, totals: np.ndarray) -> np.ndarray:
 
 def count_confusions(session: Session) -> Confusion:
     """Returns the confusions of a session's model over the test data, each example once."""
-    names = class_names(session)
+    names, network = class_names(session), network_of(session)
     size = len(names)
     counts = np.zeros([size, size], np.int64)
 
     @tf.function(reduce_retracing=True, autograph=False)
     def predict(batch: tf.Tensor) -> tf.Tensor:
-        return tf.argmax(session.model(batch, training=False), -1)
+        return tf.argmax(network(batch, training=False), -1)
 
     for batch, labels in session.data.test(0, 0):
         np.add.at(counts, (labels.numpy(), predict(batch).numpy()), 1)

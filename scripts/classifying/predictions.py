@@ -11,6 +11,7 @@ import tensorflow as tf
 from towers.data.image_files.decoding import CHANNELS, SUFFIXES, decode, examine, viewable
 from towers.data.image_files.listing import pictures_below
 from towers.ground.progress import counted
+from towers.models.views import over_views
 from towers.scripts.training.session import Session
 from towers.scripts.wrong_input import describe
 
@@ -82,17 +83,23 @@ def classify_images(session: Session) -> Callable[..., Any]:
 
 def classify_pixels(session: Session) -> Callable[[tf.Tensor], dict[str, tf.Tensor]]:
     """Returns `classify(images)`, which also takes pixels as the network sees them, float32."""
-    source = session.data.test.source
+    source, network = session.data.test.source, network_of(session)
     has_several = getattr(session.recipe.fields, "multi_label", False)
     probabilities_of = tf.sigmoid if has_several else tf.nn.softmax
 
     def classify(images: tf.Tensor) -> dict[str, tf.Tensor]:
         pixels = source.pixels_of(images) if images.dtype == source.input_spec.dtype else images
-        logits = session.model(pixels, training=False)
+        logits = network(pixels, training=False)
         probabilities = probabilities_of(tf.cast(logits, tf.float32))
         return {"probabilities": probabilities, "classes": tf.argmax(probabilities, -1)}
 
     return classify
+
+
+def network_of(session: Session) -> Callable[..., tf.Tensor]:
+    """Returns the network that maps pixels to logits, over the views of the session's fields."""
+    views = getattr(session.recipe.fields, "test_views", "none")
+    return over_views(session.model, views)
 
 
 def read_input(path: Path, spec: tf.TensorSpec) -> tf.Tensor:

@@ -12,7 +12,7 @@ import dataclasses
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from towers.scripts.shown import show
 from towers.scripts.training import fields as common
@@ -32,7 +32,7 @@ UP_TO_1 = common.Bound("from 0 to 1", lambda value: 0 <= value <= 1)
 GREY_LEVEL = common.Bound("from 0 to 255", lambda value: 0 <= value <= 255)
 USUAL = -1.0
 PUBLISHED = "imagenet"
-DECAYED = ("cifar_resnet", "cifar_cnn")
+DECAYED = ("cifar_resnet", "cifar_cnn", "fast")
 OURS = (*DECAYED, "lenet", "mlp", "softmax")
 PART_OF_1 = common.Bound("above 0, at most 1", lambda value: 0 < value <= 1)
 
@@ -42,22 +42,27 @@ class Fields(common.Fields):
     """The common fields, and:
 
     Attributes:
-        network: cifar_resnet, cifar_cnn, lenet, mlp or softmax, or a name of keras.applications
-            such as ResNet50.
+        network: cifar_resnet, cifar_cnn, fast, lenet, mlp or softmax, or a name of
+            keras.applications such as ResNet50.
         size: height and width of what the network sees, in pixels.
         weights: pretrained weights of a keras.applications network: imagenet for those that Keras
             publishes, which it downloads, or a file of those of the network without its top.
         frozen: whether only the head of a keras.applications network is trained.
         dropout_rate: dropout before the head of a keras.applications network.
         depth: layers of cifar_resnet, 6n+2.
-        weight_decay: L2 penalty of cifar_resnet and cifar_cnn; -1 for the usual one of each, 0.0001
-            and 0.004.
+        weight_decay: L2 penalty of cifar_resnet, cifar_cnn and fast; -1 for the usual one of each,
+            0.0001, 0.004 and 0.00133.
+        widths: filters of the three blocks of fast.
         multi_label: whether a picture has any number of labels, joined by | in a table.
         validation_share: fraction that is held out to choose the best checkpoint by, without val/.
         part: the part that is evaluated, validation or test; by default the first that is there.
-        augmentation: none, flip, crop (the square of central_share at a random place, and flip),
+        augmentation: none, flip, shift (by up to two pixels, reflected, and flip),
+            crop (the square of central_share at a random place, and flip),
             standard (random resized crop and flip), colour (standard, and brightness,
             contrast and saturation) or randaugment.
+        flip: random, or alternating, which mirrors a picture in every second epoch.
+        test_views: what an evaluation averages the outputs over: none, flips (a picture and its
+            mirror image) or shifts (both, also moved by a pixel: six views).
         smallest_crop: the random resized crop has at least this fraction of a picture's area.
         central_share: side of the central square that an evaluation sees, as a fraction of the
             shorter side of a picture.
@@ -81,10 +86,13 @@ class Fields(common.Fields):
     dropout_rate: Annotated[float, common.FRACTION] = 0.0
     depth: int = 20
     weight_decay: float = USUAL
+    widths: tuple[int, ...] = (64, 256, 256)
     multi_label: bool = False
     validation_share: Annotated[float, common.FRACTION] = 0.1
     part: str = ""
     augmentation: str = "standard"
+    flip: str = "random"
+    test_views: str = "none"
     smallest_crop: Annotated[float, PART_OF_1] = 0.25
     central_share: Annotated[float, PART_OF_1] = 0.875
     standardize: bool = False
@@ -97,6 +105,10 @@ class Fields(common.Fields):
     background: Annotated[int, GREY_LEVEL] = 255
     levels: Annotated[int, common.NOT_NEGATIVE] = 0
     stored_side: Annotated[int, common.NOT_NEGATIVE] = 0
+
+    choices: ClassVar[dict[str, tuple[str, ...]]] = {
+        **{**common.Fields.choices, **common.VIEW_CHOICES},
+    }
 
 
 def make_data(fields: Fields, folder: Path | None, seed: int) -> Data:
@@ -279,7 +291,7 @@ def standardized(images: keras.KerasTensor) -> keras.KerasTensor:
 
 def make_ours(fields: Fields, shape: tuple[int, int, int], num_classes: int) -> keras.Model:
     """Returns the network of this project that the field names, one of `OURS`."""
-    from towers.models import cnn, mlp, resnet
+    from towers.models import cnn, fast_cnn, mlp, resnet
 
     if fields.network == "cifar_resnet":
         return resnet.cifar_resnet(
@@ -287,6 +299,8 @@ def make_ours(fields: Fields, shape: tuple[int, int, int], num_classes: int) -> 
         )
     if fields.network == "cifar_cnn":
         return cnn.cifar_cnn(shape, num_classes, **decay_of(fields))
+    if fields.network == "fast":
+        return fast_cnn.fast_cnn(shape, num_classes, widths=fields.widths, **decay_of(fields))
     makers = {"lenet": cnn.lenet, "mlp": mlp.mlp, "softmax": mlp.softmax_regression}
     return makers[fields.network](shape, num_classes)
 
@@ -296,9 +310,22 @@ def decay_of(fields: Fields) -> dict[str, Any]:
     return {} if fields.weight_decay == USUAL else {"weight_decay": fields.weight_decay}
 
 
+def initialize(fields: Fields, model: keras.Model, data: Data) -> None:
+    """Lets the first layer of fast whiten the training images, unless there are none."""
+    import keras
+
+    from towers.models.fast_cnn import whiten
+
+    if fields.network != "fast" or not data.train.num_examples:
+        return
+    prepared = keras.Model(model.input, model.layers[-2].output)
+    layer = model.get_layer("fast").get_layer("whitening")
+    whiten(layer, (prepared(images) for images, _ in data.train(0)))
+
+
 def make_tower_fn(fields: Fields, model: keras.Model, training: bool) -> Any:
     """Returns the tower function."""
-    from towers.models import losses
+    from towers.models import losses, views
 
     smoothing = fields.label_smoothing if training else 0.0
     if fields.multi_label:
@@ -307,7 +334,8 @@ def make_tower_fn(fields: Fields, model: keras.Model, training: bool) -> Any:
         make = losses.soft_classification
     else:
         make = losses.classification
-    return make(model, training=training, label_smoothing=smoothing)
+    network = model if training else views.over_views(model, fields.test_views)
+    return make(network, training=training, label_smoothing=smoothing)
 
 
 def prepare(
@@ -330,6 +358,7 @@ RECIPE = Recipe(
     make_data=make_data,
     remake_data=remake_data,
     make_model=make_model,
+    initialize=initialize,
     make_tower_fn=make_tower_fn,
     prepare=prepare,
 )

@@ -34,9 +34,10 @@ OTHER_NAMES = {
     "hidden": "hidden_size", "layers": "num_layers", "vocab_size": "vocabulary_size",
     "val_split": "validation_share",
 }  # fmt: skip
+VIEW_CHOICES = {"flip": ("random", "alternating"), "test_views": ("none", "flips", "shifts")}
 __all__ = [  # For recipes.
     *("EPOCHS", "FRACTION", "NOT_NEGATIVE", "POSITIVE", "Bound"),
-    *("Fields", "TextFields", "arguments_for"),
+    *("VIEW_CHOICES", "Fields", "TextFields", "arguments_for"),
 ]
 
 
@@ -51,7 +52,7 @@ class Fields:
         learning_rate: the highest of the schedule.
         momentum: momentum of the optimizers momentum and nesterov.
         optimizer_weight_decay: decoupled decay of adamw.
-        schedule: constant, exponential, piecewise, cosine or inverse_sqrt.
+        schedule: constant, exponential, piecewise, cosine, linear or inverse_sqrt.
         warmup_steps: steps in which the learning rate rises to its peak.
         warmup_power: shape of the rise: 1 is linear, 2 slower at first.
         decay_epochs: epochs between two steps of the exponential schedule.
@@ -79,7 +80,7 @@ class Fields:
 
     choices: ClassVar[dict[str, tuple[str, ...]]] = {  # Told before anything is opened.
         "optimizer": ("sgd", "momentum", "nesterov", "adagrad", "adam", "adamw", "lazy_adam"),
-        "schedule": ("constant", "exponential", "piecewise", "cosine", "inverse_sqrt"),
+        "schedule": ("constant", "exponential", "piecewise", "cosine", "linear", "inverse_sqrt"),
     }
 
 

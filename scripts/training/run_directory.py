@@ -22,14 +22,19 @@ IDENTITY = ("recipe", "fields", "seed", "precision", "batch_norm", "updates")
 # What runs of earlier releases mean that lack an entry of run.json or, by recipe, a field.
 BEFORE: dict[str, Any] = {"chooses": True}
 OF_IMAGES = {"validation_share": 0.0, "part": ""}
+WITHOUT_VIEWS = {"flip": "random", "test_views": "none"}
 FIELDS_BEFORE: dict[str, dict[str, Any]] = {
-    **dict.fromkeys(("shapes", "mnist", "fashion_mnist", "cifar10", "cifar10_resnet"), OF_IMAGES),
+    **dict.fromkeys(("shapes", "mnist", "fashion_mnist", "cifar10_resnet"), OF_IMAGES),
+    "cifar10": {**OF_IMAGES, **WITHOUT_VIEWS, "network": "tutorial", "label_smoothing": 0.0},
     "chatbot": {
         "marks": False,
         "normalise": "auto",
         **dict.fromkeys(("sender", "text", "time", "me", "answers"), ""),
     },
-    "images": {"background": 255, "columns": [], "levels": 0, "nested": "one"},
+    "images": {
+        **{"background": 255, "columns": [], "levels": 0, "nested": "one"},
+        **{**WITHOUT_VIEWS, "widths": [64, 256, 256]},
+    },
     "language_model": {"marks": False, "normalise": "all", "documents": False, "code": False},
 }
 RUNS = pathlib.Path("runs")  # Where `towers train` makes directories.

@@ -77,7 +77,7 @@ def test_a_language_model_with_a_copy_on_every_gpu_keeps_its_budgets(count):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("recipe", ["shapes", "cifar10", "cifar10_resnet", "chatbot"])
+@pytest.mark.parametrize("recipe", ["shapes", "cifar10_tutorial", "cifar10_resnet", "chatbot"])
 def test_a_step_with_a_copy_on_every_gpu_keeps_its_budgets(recipe, count):
     check_replicated(count(recipe, "replicated"))
 
@@ -87,12 +87,12 @@ def test_a_step_with_a_copy_on_every_gpu_keeps_its_budgets(recipe, count):
     ("recipe", "num_gpus", "options"),
     [
         ("shapes", 2, {}),
-        ("cifar10", 4, {}),
+        ("cifar10_tutorial", 4, {}),
         ("cifar10_resnet", 2, {}),
         ("ptb_small", 2, {}),
         ("chatbot", 4, {}),
         ("chatbot", 2, {"precision": "float64"}),
-        ("cifar10", 2, {"accumulate": 2}),
+        ("cifar10_tutorial", 2, {"accumulate": 2}),
     ],
 )
 def test_nccl_sums_the_gradients_of_a_gpu_in_packs(recipe, num_gpus, options, count):
@@ -142,5 +142,5 @@ def test_activations_travel_between_stages_and_no_gradient_of_a_variable(count):
 
 @pytest.mark.slow
 def test_batches_travel_through_page_locked_memory(count):
-    for device in count("cifar10", "replicated")["devices"]:
+    for device in count("cifar10_tutorial", "replicated")["devices"]:
         assert device["bytes_from_host"] - device["pinned_bytes"] <= SMALL

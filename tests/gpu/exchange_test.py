@@ -6,7 +6,7 @@ import pytest
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("recipe", "num_gpus"), [("cifar10_resnet", 2), ("cifar10", 4)])
+@pytest.mark.parametrize(("recipe", "num_gpus"), [("cifar10_resnet", 2), ("cifar10_tutorial", 4)])
 def test_gradients_travel_in_slices_and_all_else_together(run_on_gpus, recipe, num_gpus):
     code, output = run_on_gpus(num_gpus, "-m", "tests.gpu.exchange_worker", recipe, num_gpus)
     assert code == 0, output

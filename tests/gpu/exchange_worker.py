@@ -18,7 +18,7 @@ from towers.scripts.training.catalogue import load_recipe
 from towers.scripts.training.recipe import Data
 
 ROWS = 8  # Of each tower.
-SIZES = {"cifar10": 24, "cifar10_resnet": 32}
+SIZES = {"cifar10_tutorial": 24, "cifar10_resnet": 32}
 
 
 def build(recipe, devices):

@@ -3,7 +3,7 @@
 The table has milliseconds, and the share of one GPU's speed that each GPU keeps. They are those of
 `tests/pretended_gpu/machines.py`, under a virtual clock, and nobody has compared them with a GPU.
 
-python -m tests.gpu.milliseconds cifar10,chatbot:256 1,2,4,8 replicated,nccl,mirrored
+python -m tests.gpu.milliseconds cifar10_tutorial,chatbot:256 1,2,4,8 replicated,nccl,mirrored
 """
 
 import argparse

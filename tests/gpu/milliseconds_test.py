@@ -15,7 +15,7 @@ def pretended(run_on_gpus):
 @pytest.mark.parametrize(
     ("recipe", "rows", "kept"),
     [
-        ("cifar10", "", {"1080Ti": 0.85, "A100": 0.8, "H100": 0.75}),
+        ("cifar10_tutorial", "", {"1080Ti": 0.85, "A100": 0.8, "H100": 0.75}),
         ("chatbot", "256", {"1080Ti": 0.8, "A100": 0.7, "H100": 0.87}),
     ],
 )
@@ -29,5 +29,5 @@ def test_eight_gpus_with_nccl_keep_most_of_their_speed(recipe, rows, kept):
 
 @pytest.mark.slow
 def test_a_faster_machine_is_faster():
-    found = predict("cifar10", 2, "replicated")
+    found = predict("cifar10_tutorial", 2, "replicated")
     assert found["1080Ti"] > found["A100"] > found["H100"] > 0

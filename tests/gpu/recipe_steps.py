@@ -39,7 +39,7 @@ class Size(typing.NamedTuple):
 SMALL = {
     "shapes": Size("shapes", SHAPES, IMAGE),
     "mnist": Size("mnist", {}, (28, 28, 1)),
-    "cifar10": Size("cifar10", {}, (24, 24, 3)),
+    "cifar10_tutorial": Size("cifar10_tutorial", {}, (24, 24, 3)),
     "cifar10_resnet": Size("cifar10_resnet", {"depth": 8}, IMAGE),
     "chatbot": Size("chatbot", TEXT, 5),
     "chatbot_gru": Size("chatbot", {**TEXT, "cell": "gru", "label_smoothing": 0.1}, 5),
@@ -51,7 +51,7 @@ SMALL = {
     "sentences": Size("ptb_small", {**LANGUAGE, "form": "sentences"}, 5),
 }
 PUBLISHED = {
-    "cifar10": Size("cifar10", {}, (24, 24, 3), 128),
+    "cifar10_tutorial": Size("cifar10_tutorial", {}, (24, 24, 3), 128),
     "chatbot": Size(
         "chatbot",
         {"embedding_size": 256, "hidden_size": 256, "vocabulary_size": 20000, "dropout_rate": 0.3},

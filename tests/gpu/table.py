@@ -4,7 +4,7 @@ Launches, waits and copies are those of the first and the last GPU, bytes those 
 the share of the bytes to and from the host that is in page-locked memory. A copy to the host makes
 the host wait for what it decides by; "host waits" are those for whole devices, streams and events.
 
-python -m tests.gpu.table cifar10,chatbot 1,2,4,8 plain,cpu,replicated,mirrored
+python -m tests.gpu.table cifar10_tutorial,chatbot 1,2,4,8 plain,cpu,replicated,mirrored
 """
 
 import argparse

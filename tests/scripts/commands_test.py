@@ -286,7 +286,11 @@ def test_download_gets_a_data_set_over_http_and_training_reads_it(tmp_path, caps
 def test_cifar10_recipes_train_on_the_published_format(tmp_path):
     for path in shapes.folder().glob("*.gz"):
         (tmp_path / path.stem).write_bytes(gzip.decompress(path.read_bytes())[: 3073 * 40])
-    for name, fields in {"cifar10": [], "cifar10_resnet": ["--set", "depth=8"]}.items():
+    for name, fields in {
+        "cifar10": [],
+        "cifar10_tutorial": [],
+        "cifar10_resnet": ["--set", "depth=8"],
+    }.items():
         command = ["train", name, "--data", str(tmp_path), "--run-dir", str(tmp_path / name)]
         assert main([*command, "--steps", "2", "--batch-size", "20", *fields]) == 0
 

@@ -13,6 +13,7 @@ from keras.optimizers.schedules import (
     ExponentialDecay,
     LearningRateSchedule,
     PiecewiseConstantDecay,
+    PolynomialDecay,
 )
 
 from towers.ground.arguments import check_above_0, check_at_least, check_choice
@@ -34,9 +35,9 @@ def build_schedule(
     Steps count updates from 0, warm-up included: a warm-up does not shift the rest of the schedule.
 
     Args:
-        name: constant, exponential, piecewise, cosine or inverse_sqrt.
+        name: constant, exponential, piecewise, cosine, linear or inverse_sqrt.
         learning_rate: the highest learning rate, above 0.
-        total_steps: the number of updates in the whole training; the cosine ends there.
+        total_steps: the number of updates in the whole training; cosine and linear reach 0 there.
         warmup_steps: the number of updates in which the learning rate rises (see `WarmUp`).
         warmup_power: the power of the rise: 1 is linear, 2 quadratic, and so on.
         decay_steps: the number of updates between two decays of the exponential schedule.
@@ -56,6 +57,7 @@ def build_schedule(
         "piecewise": lambda: piecewise(rate, boundaries=boundaries, decay_rate=decay_rate),
         # Loshchilov and Hutter 2017, "SGDR", equation 5, without a restart: half a cosine.
         "cosine": lambda: CosineDecay(rate, total_steps),
+        "linear": lambda: PolynomialDecay(rate, total_steps, end_learning_rate=0.0),
         "inverse_sqrt": lambda: InverseSquareRoot(learning_rate, max(1, warmup_steps)),
     }
     check_choice("schedule", name, builders)

@@ -38,9 +38,9 @@ def plain(tmp_path_factory):
     return files
 
 
-def batches_of(image_files, kind="standard", **options):
+def batches_of(image_files, kind="standard", flip="random", **options):
     part = image_files.parts["train"]
-    augmentation = Augmentation(SIZE, kind, known=part.known)
+    augmentation = Augmentation(SIZE, kind, known=part.known, flip=flip)
     options = {"batch_size": 7, "seed": 3, **options}
     return image_file_batches(part, 3, augmentation=augmentation, **options)
 
@@ -88,6 +88,33 @@ def test_an_example_is_augmented_alike_in_any_batch(plain):
     pixels = np.concatenate([x for x, _ in read(large(2))])
     np.testing.assert_array_equal(np.concatenate([x for x, _ in read(small(2))]), pixels)
     assert not np.array_equal(np.concatenate([x for x, _ in read(large(1))]), pixels)
+
+
+def test_an_alternating_flip_mirrors_every_example_in_every_second_epoch(plain):
+    options = {"kind": "flip", "flip": "alternating", "shuffle": False, "batch_size": 4}
+    batches = batches_of(plain, **options)
+    epochs = [np.concatenate([x for x, _ in read(batches(epoch))]) for epoch in range(4)]
+    np.testing.assert_array_equal(epochs[1], epochs[0][:, :, ::-1])
+    np.testing.assert_array_equal(epochs[2:], epochs[:2])
+    evaluated = batches_of(plain, kind="none", shuffle=False, batch_size=9)
+    ((plainly, _),) = read(evaluated(0))
+    unflipped = [np.array_equal(*pair) for pair in zip(epochs[0], plainly, strict=True)]
+    assert 0 < sum(unflipped) < 9
+    np.testing.assert_array_equal(
+        np.concatenate([x for x, _ in read(batches(1, 1))]), epochs[1][4:]
+    )
+
+
+def test_a_shift_moves_a_picture_by_up_to_two_pixels_and_reflects_its_edge(plain):
+    options = {"shuffle": False, "batch_size": 9}
+    ((plainly, _),) = read(batches_of(plain, kind="none", **options)(0))
+    padded = np.pad(plainly, [(0, 0), (2, 2), (2, 2), (0, 0)], mode="reflect")
+    ((shifted, _),) = read(batches_of(plain, kind="shift", **options)(0))
+    for one, around in zip(shifted, padded, strict=True):
+        moved = [
+            around[top : top + SIZE, left : left + SIZE] for top in range(5) for left in range(5)
+        ]
+        assert any(np.array_equal(one, x) or np.array_equal(one, x[:, ::-1]) for x in moved)
 
 
 @pytest.mark.parametrize("kind", AUGMENTATIONS)

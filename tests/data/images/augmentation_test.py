@@ -46,8 +46,10 @@ def tutorial_reference(image, row):
     return standardized(image)
 
 
-def resnet_reference(image, row, mean, std):
-    padded = np.pad((image - mean) / std, ((4, 4), (4, 4), (0, 0)))
+def resnet_reference(image, row, mean, std, padding=4, **options):
+    padded = np.pad(
+        (image - mean) / std, ((padding, padding), (padding, padding), (0, 0)), **options
+    )
     return flip(crop(padded, 32, row[0], row[1]), row[2])
 
 
@@ -68,14 +70,33 @@ def test_tutorial_evaluation_is_the_reference(images):
     )
 
 
-def test_resnet_training_is_the_reference(images):
+@pytest.mark.parametrize(("padding", "mode"), [(4, "constant"), (2, "reflect")])
+def test_resnet_training_is_the_reference(padding, mode, images):
     mean, std = augmentation.channel_moments(images)
-    transform = augmentation.resnet_training(mean, std)
+    transform = augmentation.resnet_training(mean, std, padding=padding, mode=mode.upper())
     table = table_for(transform, images)
     expected = [
-        resnet_reference(image, row, mean, std) for image, row in zip(images, table, strict=True)
+        resnet_reference(image, row, mean, std, padding, mode=mode)
+        for image, row in zip(images, table, strict=True)
     ]
     np.testing.assert_allclose(apply(transform, images, table), expected, atol=1e-5)
+
+
+def test_an_alternating_flip_mirrors_every_example_in_every_second_epoch(images):
+    transform = augmentation.Transform(
+        (augmentation.random_crop(32, 32), augmentation.alternating_flip())
+    )
+    epochs = [
+        apply(transform, images, transform.uniforms(len(images), seed=1, epoch=epoch))
+        for epoch in range(4)
+    ]
+    np.testing.assert_array_equal(epochs[1], epochs[0][:, :, ::-1])
+    np.testing.assert_array_equal(epochs[2:], epochs[:2])
+    unflipped = [np.array_equal(*pair) for pair in zip(epochs[0], images, strict=True)]
+    assert 0 < sum(unflipped) < len(images)
+    tables = [transform.uniforms(9, seed=1, epoch=epoch) for epoch in range(2)]
+    assert not np.isclose(tables[0][:, :2], tables[1][:, :2]).any()
+    assert (np.abs(tables[0][:, 2] - tables[1][:, 2]) == 0.5).all()
 
 
 def test_resnet_evaluation_normalizes_the_whole_image(images):

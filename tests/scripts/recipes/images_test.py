@@ -85,6 +85,29 @@ def test_a_resumed_run_is_the_uninterrupted_one_and_its_export_classifies_files(
     check_export(tmp_path, report)
 
 
+FAST = ["--batch-size", "8", "--set", "network=fast", "--set", "widths=2,3,4", "--set", "size=16"]
+FAST += ["--set", "augmentation=shift", "--set", "flip=alternating", "--set", "test_views=shifts"]
+FAST += ["--set", "optimizer=nesterov", "--set", "learning_rate=0.1", *COMMON]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("pictures")
+def test_fast_has_the_same_bits_on_towers_and_resumed_and_its_views_are_exported(tmp_path, capsys):
+    for name, towers, micro_batches, ends in (("one", 1, 2, [5]), ("resumed", 2, 1, [3, 5])):
+        for end in ends:
+            options = ["--deterministic", "--towers", towers, "--accumulate", micro_batches]
+            assert main(arguments_of(name, *options, "--steps", end, fields=FAST)) == 0
+    one, resumed = (arrays_of(tmp_path / name) for name in ("one", "resumed"))
+    assert one[0] == resumed[0] == 5 and one[1].keys() == resumed[1].keys()
+    for name, expected in one[1].items():
+        np.testing.assert_array_equal(resumed[1][name], expected, err_msg=name)
+    capsys.readouterr()
+    assert main(["evaluate", "one", "--json", "--checkpoint", "latest"]) == 0
+    report = last_object(capsys)
+    assert main(["export", "one", "--output", "exported", "--checkpoint", "latest"]) == 0
+    check_export(tmp_path, report)
+
+
 def check_export(folder, report):
     """The exported network has the accuracy of the evaluation, from the files themselves."""
     settings = json.loads((folder / "exported" / "settings.json").read_text())

@@ -24,6 +24,7 @@ SCHEDULES = {
         {},
         lambda step: 0.8 * (1 + np.cos(np.pi * min(step, 100) / 100)) / 2,
     ),
+    "linear": ({}, lambda step: 0.8 * max(0, 1 - step / 100)),
 }
 STEPS = (0, 1, 3, 4, 5, 9, 10, 19, 20, 21, 59, 60, 61, 99, 100, 250)
 
