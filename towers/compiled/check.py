@@ -18,6 +18,7 @@ from towers.compiled.checks import NeedsLayersError, check_model, check_own_code
 from towers.compiled.data import Data, read_samples
 from towers.compiled.fit import fit
 from towers.compiled.groups import groups_of
+from towers.compiled.input_errors import in_one_sentence
 from towers.compiled.kept import NAME
 from towers.compiled.own_code import layer_calls
 from towers.compiled.setting import place, prepare
@@ -82,6 +83,7 @@ class CheckReport:
         return "\n".join(f"{title:11}{text}" for title, text in rows)
 
 
+@in_one_sentence()
 def check(
     model: keras.Model,
     x: Any,

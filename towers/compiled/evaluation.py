@@ -89,6 +89,7 @@ def evaluate(
         )  # fmt: skip
 
 
+@in_one_sentence()
 def predict(
     model: keras.Model,
     x: Any,

@@ -26,7 +26,6 @@ from towers.processes.processes import Processes
 from towers.saving.checkpoint_files import Checkpoint, Groups
 from towers.saving.checkpoint_folder import CheckpointFolder
 from towers.saving.checkpoints import restore
-from towers.saving.lock import locked
 from towers.step.results import StepResults
 
 
@@ -181,7 +180,7 @@ class Run(keras.callbacks.Callback):
             if self._files is not None:
                 scopes.enter_context(self._files.curves)
                 if self._way.together.processes.is_chief:
-                    scopes.enter_context(locked(self._files.run_dir))
+                    scopes.enter_context(self._files.locked())
                     self._checkpoints = CheckpointFolder(self._files.run_dir / "checkpoints")
                     scopes.enter_context(self._checkpoints)
                 self._go_on(self._files)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import inspect
 import json
@@ -24,6 +25,7 @@ from towers.loop.rates import Rates
 from towers.loop.updates import Position, StepReport
 from towers.processes.agreement import digest
 from towers.processes.processes import Processes
+from towers.saving.lock import locked
 from towers.saving.metrics_file import MetricsFile
 from towers.saving.run_record import NAME, record_start
 from towers.saving.summaries import SummaryWriters, remove_events_after
@@ -75,7 +77,7 @@ class FitFiles:
         """Returns what was recorded before; ValueError if it is a run of something else."""
         try:
             before: dict[str, Any] = json.loads((self.run_dir / NAME).read_text(encoding="utf-8"))
-        except (FileNotFoundError, ValueError):  # None, or one that is damaged and begins anew.
+        except (FileNotFoundError, NotADirectoryError, ValueError):  # None, or a damaged one.
             return None
         if before.get("recipe") != RECIPE:
             raise ValueError(
@@ -83,6 +85,17 @@ class FitFiles:
                 "on with. Give towers.fit another run_dir."
             )
         return before
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """The scope in which no other process writes here; OSError if that is impossible."""
+        with contextlib.ExitStack() as scopes:
+            try:
+                scopes.enter_context(locked(self.run_dir))
+            except OSError as error:
+                reason = f"cannot be made or written: {error.strerror}"
+                raise OSError(f"run_dir {self.run_dir} {reason}.") from error
+            yield
 
     def begin(
         self,

@@ -280,6 +280,51 @@ def test_wrong_labels_are_told_of_in_one_sentence(loss, labels, match):
     assert len(str(told.value)) < 300 and "\n" not in str(told.value)
 
 
+ROWS = tf.data.Dataset.from_tensor_slices((X, Y))
+
+
+@pytest.mark.parametrize(
+    ("data", "match"),
+    [
+        (ROWS, r"takes inputs of shape \(None, \d\)\. Received \(None,\); `\.batch\(32\)`"),
+        (ROWS.batch(3).batch(2), "labels of shape|takes inputs of shape"),
+        (ROWS.batch(2).map(lambda x, y: (x[:, :1], y)), r"shape \(None, 1\); bring x to"),
+    ],
+)
+def test_wrong_inputs_are_told_of_in_one_sentence(data, match):
+    calls = (towers.fit, towers.evaluate, lambda *pair, verbose: towers.check(*pair))
+    for call in calls:
+        with pytest.raises(ValueError, match=match) as told:
+            call(network(), data, verbose=0)
+        assert len(str(told.value)) < 300 and "\n" not in str(told.value)
+    with pytest.raises(ValueError, match="shape"):
+        towers.predict(network(), data.map(lambda x, y: x), verbose=0)
+
+
+def test_a_layer_of_own_code_without_batches_is_told_of_in_one_sentence():
+    class Own(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.dense = keras.layers.Dense(2)
+
+        def call(self, inputs):
+            return self.dense(inputs)
+
+        def train_step(self, data):
+            return super().train_step(data)
+
+    model = Own()
+    model.compile("sgd", "mse")
+    with pytest.raises(ValueError, match=r"of 2 dimensions or more.*; `\.batch\(32\)`") as told:
+        towers.fit(model, ROWS, towers=2, verbose=0)
+    assert "\n" not in str(told.value)
+
+
+def test_a_run_directory_that_cannot_be_written_is_named():
+    with pytest.raises(OSError, match=r"run_dir .*passwd/x cannot be made or written: Not a dir"):
+        towers.fit(network(), X, Y, run_dir="/etc/passwd/x", verbose=0)
+
+
 def test_endless_data_is_refused_where_it_would_never_end():
     endless = tf.data.Dataset.from_tensors((X, Y)).repeat()
     refused(network(), "endless.*validation_steps", validation_data=endless)
