@@ -1,4 +1,4 @@
-"""Law 16: killed, or without power, at any operation on files, the same command goes on.
+"""Law 21: killed, or without power, at any operation on files, the same command goes on.
 
 `-m slow` tries every operation, and a sample of them; `python -m tests.faults --all` tries them
 unattended. The default tier kills a run twice at any moment, and single writers: of checkpoints,

@@ -1,4 +1,4 @@
-"""Law 11 for a table of wrong inputs: each is refused in one short line, or works."""
+"""Law 23 for a table of wrong inputs: each is refused in one short line, or works."""
 
 import contextlib
 import io

@@ -17,6 +17,7 @@ from towers.compiled.functions import TEST, TRAIN, OnTowers
 from towers.compiled.groups import groups_of
 from towers.compiled.run_files import FitFiles
 from towers.compiled.together import Together
+from towers.devices.kernels import levels_to_caller
 from towers.ground.private_apis import initial_epoch, set_initial_epoch
 from towers.layers.calls import LayerCalls
 from towers.loop.actions import restore_unreported, unreported
@@ -344,7 +345,7 @@ def tell(
             f"{os.fspath(run_dir)} holds all {epochs} epochs: nothing is trained. Give more "
             "epochs to go on, or another run_dir to train anew.",
             RuntimeWarning,
-            stacklevel=8,  # The caller of `fit`.
+            stacklevel=levels_to_caller(),
         )
     elif not quiet:
         own = "its own weights"

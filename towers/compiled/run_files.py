@@ -18,6 +18,7 @@ import tensorflow as tf
 from towers.compiled.data import ArrayData, Data
 from towers.compiled.together import compared_arrays
 from towers.compiled.tower_function import LOSS
+from towers.devices.kernels import levels_to_caller
 from towers.ground.private_apis import compile_loss_of
 from towers.loop.actions import Reporting, with_rates
 from towers.loop.curves import report_values, to_floats, write_summaries
@@ -130,7 +131,7 @@ class FitFiles:
         count = len(devices) * processes.count
         if before is not None and (found := list(self._differences(before, model, count))):
             text = f"{self.run_dir} goes on with other settings: {'; '.join(found)}."
-            warnings.warn(text, RuntimeWarning, stacklevel=8)  # The caller of `fit`.
+            warnings.warn(text, RuntimeWarning, stacklevel=levels_to_caller())
         record_start(self.run_dir, self._record, devices, before, processes.count)
         self._is_new = position.step == 0
         if self._is_new:

@@ -40,6 +40,7 @@ def warn_of_slow_kernels() -> None:
 def levels_to_caller() -> int:
     """Returns the `stacklevel` of a warning, made by who calls this, about a caller of `towers`."""
     frame, levels = sys._getframe(1), 1
-    while frame.f_back and str(frame.f_globals.get("__name__")).startswith("towers."):
+    within = ("towers.", "contextlib")  # The second for functions that a scope decorates.
+    while frame.f_back and str(frame.f_globals.get("__name__")).startswith(within):
         frame, levels = frame.f_back, levels + 1
     return levels

@@ -202,8 +202,8 @@ def group_of(placement: Placement, processes: Processes) -> SumsOfPacks | None:
         return None
     if is_deterministic() and not kind.keeps_bits:
         raise ValueError(
-            "A deterministic step gets the same bits on any number of towers, and collective ops "
-            f"add in an order that depends on it. Received exchange={placement.exchange!r} after "
+            "A deterministic step gets the same bits on any number of towers. Received "
+            f"exchange={placement.exchange!r}, whose order of adding depends on that number, after "
             "enable_determinism(); use exchange='packs' (--exchange packs)."
         )
     return kind.group(placement.devices, processes.count)

@@ -42,7 +42,7 @@ class ExchangeKind(NamedTuple):
     group: Callable[[Sequence[str], int], SumsOfPacks] | None = None
     fault: Callable[[tuple[str, ...]], str | None] = lambda devices: None
     remedy: Callable[[tuple[str, ...]], str] = lambda devices: ""
-    keeps_bits: bool = True
+    keeps_bits: bool = False
 
 
 def remedy_of_group(devices: tuple[str, ...]) -> str:
@@ -53,8 +53,8 @@ def remedy_of_group(devices: tuple[str, ...]) -> str:
 
 
 EXCHANGES = {
-    "packs": ExchangeKind(),
-    "nccl": ExchangeKind(Group, fault_of_group, remedy_of_group, keeps_bits=False),
+    "packs": ExchangeKind(keeps_bits=True),
+    "nccl": ExchangeKind(Group, fault_of_group, remedy_of_group),
 }
 
 
@@ -64,8 +64,8 @@ def check_group(exchange: str, devices: tuple[str, ...]) -> None:
     fault = kind.fault(devices)
     if fault is not None:
         remedy = kind.remedy(devices)
+        use = f"{remedy}, or use" if remedy else "Use"
         raise ValueError(
-            f"exchange={exchange!r} needs collective ops between all towers. Received "
-            f"{', '.join(devices)}: {fault}. {f'{remedy}, or use' if remedy else 'Use'} "
-            "exchange='packs' (--exchange packs), which needs nothing."
+            f"exchange={exchange!r} cannot sum between {', '.join(devices)}: {fault}. "
+            f"{use} exchange='packs' (--exchange packs), which needs nothing."
         )
