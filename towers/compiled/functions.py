@@ -29,6 +29,7 @@ from towers.step.builder import TrainStep, build_train_step
 from towers.step.evaluation import EvaluationStep, build_evaluation_step
 from towers.step.options import FixedLossScale, LossScale, StepOptions
 from towers.step.results import StepResults
+from towers.variables.find_variables import NotCompilableError
 from towers.variables.optimizers import optimizers_in
 from towers.variables.shared_variables import is_seed
 
@@ -217,11 +218,19 @@ class OnTowers:
         optimizer, loss_scale = split_optimizer(model, placement)
         tower_fn = compiled_tower_fn(model, training=True)
         options = dataclasses.replace(options, loss_scale=loss_scale)
-        with unscaling_off(optimizer):
-            step = build_train_step(
+
+        def step_with(options: StepOptions) -> TrainStep:
+            return build_train_step(
                 tower_fn, model, optimizer, placement, data.one_pass(0), options,
                 self.together.processes, also=functools.partial(updated_logs, model),
             )  # fmt: skip
+
+        with unscaling_off(optimizer):
+            try:
+                step = step_with(options)
+            except NotCompilableError as error:
+                warnings.warn(f"jit_compile is off. {error}", RuntimeWarning, stacklevel=2)
+                step = step_with(dataclasses.replace(options, compiled=False))
         return step, list(map(id, model.trainable_variables))
 
     def _evaluation_step(self, data: Data) -> EvaluationStep:

@@ -24,7 +24,7 @@ from towers.compiled.kept import kept
 from towers.devices.kernels import warn_of_slow_kernels
 from towers.devices.placement import Placement, check_present
 from towers.ground.host import HOST
-from towers.ground.private_apis import build_symbolically
+from towers.ground.private_apis import build_symbolically, flatten_layers
 
 MOST = 1024  # Each tower costs a graph.
 
@@ -126,6 +126,18 @@ def prepare(model: keras.Model, placement: Placement, data: Data) -> None:
     found = kept(model, ("prepared", placement, key_of(data), model.optimizer), reason)
     if found:
         raise NeedsLayersError(found)
+
+
+def compiles(model: keras.Model, placement: Placement) -> bool:
+    """Returns whether XLA compiles each tower, as `compile(jit_compile=)` says.
+
+    It does not where several towers sum in the middle of a pass, in a synchronized BatchNorm.
+    """
+    if model.run_eagerly or not model.jit_compile:
+        return False
+    kind = keras.layers.BatchNormalization
+    norms = [layer for layer in flatten_layers(model) if isinstance(layer, kind)]
+    return len(placement.devices) == 1 or not any(layer.synchronized for layer in norms)
 
 
 def key_of(data: Data) -> str:

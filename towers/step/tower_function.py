@@ -14,7 +14,7 @@ from towers.processes.processes import Processes
 from towers.step.carried import CarriedState, CarriedValues
 from towers.step.options import StepOptions
 from towers.step.synchronized import Listener
-from towers.variables.find_variables import gather_variables
+from towers.variables.find_variables import NotCompilableError, gather_variables
 from towers.variables.outside_writes import unobserved
 from towers.variables.shared_variables import SharedVariables
 
@@ -97,9 +97,9 @@ def check_variables(variables: keras.Model | Sequence[keras.Variable]) -> None:
 
 
 def check_compilable(spec: Shard) -> None:
-    """Raises ValueError for strings in towers that XLA compiles."""
+    """Raises NotCompilableError for strings in towers that XLA compiles."""
     if tf.string in [part.dtype for part in tf.nest.flatten(spec)]:
-        raise ValueError(
+        raise NotCompilableError(
             "XLA compiles no strings. Received a batch with some for compiled=True; turn them into "
             "numbers in the data set (`dataset.map`), or leave compiled out."
         )

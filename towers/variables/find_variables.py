@@ -22,6 +22,10 @@ CALLS = (*BRANCHES, "While", "StatelessWhile", "PartitionedCall", "StatefulParti
 Consumers = dict[str, list[tuple[NodeDef, int]]]
 
 
+class NotCompilableError(ValueError):
+    """XLA cannot compile a tower function, or none of its batches."""
+
+
 def gather_variables(
     tower_fn: Callable[..., Any],
     variables: keras.Model | Sequence[keras.Variable],
@@ -40,7 +44,8 @@ def gather_variables(
 
     Raises:
         ValueError: a variable is listed twice, or the state of a recurrent layer with
-            `stateful=True`; or XLA cannot compile the function.
+            `stateful=True`.
+        NotCompilableError: XLA cannot compile the function.
     """
     if compiled and isinstance(variables, keras.Model):
         leave_out_cudnn(variables)
@@ -56,7 +61,8 @@ def gather_variables(
     tables = [variable for variable in found if uses.consumers(variable) == {"ResourceGather"}]
     captured = [variable for variable in found if CAPTURED in uses.of_variable(variable)]
     if compiled and captured:
-        raise captured_error(captured, "XLA takes no variable of another device")
+        error = captured_error(captured, "XLA takes no variable of another device")
+        raise NotCompilableError(str(error))
     unused = [variable for variable in found if not uses.consumers(variable)]
     return SharedVariables(found, [] if compiled else tables, captured, unused)
 
@@ -69,10 +75,10 @@ def leave_out_cudnn(model: keras.Model) -> None:
 
 
 def check_without_cudnn(graph: tf.Graph) -> None:
-    """Raises ValueError if the graph has a kernel of cuDNN for recurrent layers."""
+    """Raises NotCompilableError if the graph has a kernel of cuDNN for recurrent layers."""
     names = sorted(op.name for op in graph.get_operations() if op.type.startswith("CudnnRNN"))
     if names:
-        raise ValueError(
+        raise NotCompilableError(
             "XLA cannot compile the kernels of cuDNN for recurrent layers. Received compiled=True "
             f"and a tower function with {', '.join(names)}. Make these layers with "
             "use_cudnn=False, or pass the model that owns them instead of its variables."

@@ -3,18 +3,21 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import towers
 from tests.helpers import tower_devices
+from towers.compiled.kept import NAME
 
 RANDOM = np.random.default_rng(5)
 X, Y = RANDOM.normal(size=(22, 4)).astype("float32"), RANDOM.normal(size=(22, 2))
 
 
-def network():
+def network(*layers, **options):
     keras.utils.set_random_seed(1)
-    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3), keras.layers.Dense(2)])
-    model.compile(keras.optimizers.SGD(0.05), "mse", metrics=["mae"])
+    dense = [keras.layers.Dense(3), keras.layers.Dense(2)]
+    model = keras.Sequential([keras.Input((4,)), *layers, *dense])
+    model.compile(keras.optimizers.SGD(0.05), "mse", metrics=["mae"], **options)
     return model
 
 
@@ -67,3 +70,47 @@ def test_callbacks_may_call_what_the_model_has():
 def test_nothing_to_evaluate_is_told():
     with pytest.raises(ValueError, match="nothing to evaluate"):
         towers.evaluate(network(), X[:0], Y[:0], verbose=0, towers=tower_devices(2))
+
+
+def is_compiled(model):
+    """Returns whether XLA compiles the towers of the step that a model keeps."""
+    kept = vars(model)[NAME].values
+    (step, _), *_ = (value for key, value in kept.items() if key[0] == "fit")
+    return any("_XlaMustCompile" in op.node_def.attr for op in step.graph.get_operations())
+
+
+@pytest.mark.parametrize(
+    ("layers", "jit_compile", "expected"),
+    [
+        ([], True, True),
+        ([], False, False),
+        ([], "auto", False),  # As in Keras, where there is no GPU.
+        ([lambda: keras.layers.BatchNormalization(synchronized=True)], True, False),
+    ],
+)
+def test_xla_compiles_the_towers_where_keras_would_compile_the_step(layers, jit_compile, expected):
+    one = network(*(layer() for layer in layers), jit_compile=False)
+    history = one.fit(X, Y, batch_size=8, epochs=2, shuffle=False, verbose=0).history
+    model = network(*(layer() for layer in layers), jit_compile=jit_compile)
+    found = towers.fit(
+        model, X, Y, batch_size=8, epochs=2, shuffle=False, verbose=0, towers=tower_devices(2)
+    ).history
+    assert is_compiled(model) == expected
+    for name, values in history.items():
+        np.testing.assert_allclose(found[name], values, rtol=1e-5, err_msg=name)
+    for one_weight, weight in zip(one.get_weights(), model.get_weights(), strict=True):
+        np.testing.assert_allclose(weight, one_weight, rtol=1e-4, atol=1e-6)
+
+
+def test_what_xla_cannot_compile_trains_without_it_and_says_so():
+    class Forgetful(keras.layers.Layer):
+        def build(self, shape):
+            self.kernel = self.add_weight(shape=[4, 4], name="kernel")
+
+        def call(self, inputs):
+            return tf.recompute_grad(lambda x: tf.tanh(x @ self.kernel.value))(inputs)
+
+    model = network(Forgetful(), jit_compile=True)
+    with pytest.warns(RuntimeWarning, match="jit_compile is off. .*XLA takes no variable"):
+        towers.fit(model, X, Y, batch_size=8, verbose=0, towers=tower_devices(2))
+    assert not is_compiled(model)
