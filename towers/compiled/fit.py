@@ -27,7 +27,7 @@ from towers.compiled.keras_fit import Asked, OnLayers, fit_in_keras
 from towers.compiled.limits import limited_epochs, limited_steps, seed_of
 from towers.compiled.own_code import call_own, check_no_options, layer_calls
 from towers.compiled.run_files import files_of
-from towers.compiled.setting import compiles, place
+from towers.compiled.setting import place
 from towers.compiled.together import join
 from towers.ground.private_apis import flatten_layers, train_validation_split
 from towers.layers.calls import TABLES
@@ -107,10 +107,7 @@ def fit(
     together = join(data, alone=alone)
     seed, placement = seed_of(seed), place(model, towers, parameters, exchange)
     seed, begun = together.chiefs(seed, updates_before(model))
-    options = StepOptions(
-        clip_norm=clip_norm, accumulate=accumulate, seed=seed, compiled=compiles(model, placement),
-        probe=False,
-    )  # fmt: skip
+    options = StepOptions(clip_norm=clip_norm, accumulate=accumulate, seed=seed, probe=False)
     calls = layer_calls(model, placement.devices, repeated_rows, quiet=verbose == 0, trains=True)
     if has_own(model, "fit"):
         reason = together.check_step(own_method(model, "fit"))

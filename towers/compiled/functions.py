@@ -18,7 +18,7 @@ from towers.compiled.epoch_batches import EpochData, ShardIterator
 from towers.compiled.kept import kept
 from towers.compiled.limits import steps_per_call
 from towers.compiled.logs import updated_logs
-from towers.compiled.setting import key_of, prepare
+from towers.compiled.setting import compiles, key_of, prepare
 from towers.compiled.together import Together
 from towers.compiled.tower_function import compiled_tower_fn
 from towers.devices.placement import Placement
@@ -145,7 +145,8 @@ class OnTowers:
 
         Args:
             data: the data.
-            options: of the step, but for the loss scale, which the model's optimizer has.
+            options: of the step, but for what `compile` says: the loss scale, and whether XLA
+                compiles.
             told: whether the time of each step is wanted.
 
         Raises:
@@ -200,6 +201,7 @@ class OnTowers:
         """Returns the step, the same for the same model, data, devices and options."""
         model, placement = self._model, self._placement
         optimizer, _ = split_optimizer(model, placement)
+        options = dataclasses.replace(options, compiled=compiles(model, placement))
         rates = tuple(id(learning_rate_object(one)) for one in optimizers_in(optimizer))
         count = self.together.processes.count
         key = ("fit", options, placement, key_of(data), count, model.optimizer, rates)
