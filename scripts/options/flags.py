@@ -52,8 +52,8 @@ def add_flag(container: argparse._ActionsContainer, setting: Setting, is_rare: b
         options["action"] = argparse.BooleanOptionalAction if is_switch else "store_true"
     else:
         options["type"] = reader(setting)
-    if typing.get_origin(setting.kind) is typing.Literal:
-        options["choices"] = typing.get_args(setting.kind)
+    if setting.choices:
+        options["choices"] = setting.choices
     if setting.is_argument:
         action = container.add_argument(setting.name, **options)
     else:

@@ -124,11 +124,15 @@ class Setting(NamedTuple):
         return is_list and (self.flag.get("nargs", "?") != "?" or "action" in self.flag)
 
     @property
+    def choices(self) -> tuple[str, ...]:
+        """The names among which it chooses; none if it takes other values."""
+        return typing.get_args(self.kind) if typing.get_origin(self.kind) is Literal else ()
+
+    @property
     def takes(self) -> str:
         """What it takes, in words, whatever the bounds."""
-        if typing.get_origin(self.kind) is Literal:
-            *others, last = typing.get_args(self.kind)
-            return f"{', '.join(others)} or {last}"
+        if self.choices:
+            return f"{', '.join(self.choices[:-1])} or {self.choices[-1]}"
         names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
         return names.get(self.kind, "values such as 1,2")
 

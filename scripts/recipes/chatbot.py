@@ -15,7 +15,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from towers.scripts.shown import show
 from towers.scripts.training import fields as common
@@ -98,7 +98,7 @@ class Fields(common.TextFields):
     answers: str = ""
     fix_text: bool = False
     simplify: bool = False
-    pairing: str = "alternate"
+    pairing: Literal["alternate", "sliding"] = "alternate"
     context: int = 2
     held_out: float = 0.02
     lowercase: bool = True
@@ -109,16 +109,16 @@ class Fields(common.TextFields):
     max_answer_length: int = 30
     max_answer_repeats: Annotated[int, common.NOT_NEGATIVE] = 0
     fixed_shapes: bool = False
-    direction: str = "forward"
-    network: str = "recurrent"
-    cell: str = "lstm"
+    direction: Literal["forward", "backward", "answers"] = "forward"
+    network: Literal["recurrent", "transformer"] = "recurrent"
+    cell: Literal["lstm", "gru"] = "lstm"
     embedding_size: int = 128
     hidden_size: int = 128
     heads: int = 4
     feed_forward_size: int = 512
     encoder_layers: int = 1
     decoder_layers: int = 1
-    attention: str = "luong"
+    attention: Literal["luong", "luong_scaled", "bahdanau"] = "luong"
     input_feeding: bool = False
     tied_output: bool = True
     residual: bool = False
@@ -126,15 +126,6 @@ class Fields(common.TextFields):
     label_smoothing: Annotated[float, common.FRACTION] = 0.0
     unigram_bias: bool = True
     exam_questions: Annotated[int, common.POSITIVE] = 1000
-
-    choices: ClassVar[dict[str, tuple[str, ...]]] = {
-        **common.Fields.choices,
-        "pairing": ("alternate", "sliding"),
-        "direction": ("forward", "backward", "answers"),
-        "network": ("recurrent", "transformer"),
-        "cell": ("lstm", "gru"),
-        "attention": ("luong", "luong_scaled", "bahdanau"),
-    }
 
 
 def make_data(fields: Fields, paths: Sequence[Path] | None, seed: int) -> Data:

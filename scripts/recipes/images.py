@@ -12,7 +12,7 @@ import dataclasses
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 from towers.scripts.shown import show
 from towers.scripts.training import fields as common
@@ -91,8 +91,8 @@ class Fields(common.Fields):
     validation_share: Annotated[float, common.FRACTION] = 0.1
     part: str = ""
     augmentation: str = "standard"
-    flip: str = "random"
-    test_views: str = "none"
+    flip: common.Flip = "random"
+    test_views: common.Views = "none"
     smallest_crop: Annotated[float, PART_OF_1] = 0.25
     central_share: Annotated[float, PART_OF_1] = 0.875
     standardize: bool = False
@@ -105,10 +105,6 @@ class Fields(common.Fields):
     background: Annotated[int, GREY_LEVEL] = 255
     levels: Annotated[int, common.NOT_NEGATIVE] = 0
     stored_side: Annotated[int, common.NOT_NEGATIVE] = 0
-
-    choices: ClassVar[dict[str, tuple[str, ...]]] = {
-        **{**common.Fields.choices, **common.VIEW_CHOICES},
-    }
 
 
 def make_data(fields: Fields, folder: Path | None, seed: int) -> Data:

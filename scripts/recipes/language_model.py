@@ -16,9 +16,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from towers.ground.arguments import check_choice
 from towers.scripts.recipes.ptb_small import EVALUATION_STEPS, make_carried, make_tower_fn
 from towers.scripts.shown import show
 from towers.scripts.training import fields as common
@@ -31,9 +30,6 @@ if TYPE_CHECKING:
     from towers.data.prepared import TextCorpus
     from towers.data.text import LineCodec
     from towers.ground.epochs import Epochs
-
-FORMS = ("streams", "pieces")
-NETWORKS = ("lstm", "awd_lstm", "transformer")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,9 +75,9 @@ class Fields(common.TextFields):
     documents: bool = True
     code: bool = True
     held_out: float = 0.02
-    form: str = "streams"
+    form: Literal["streams", "pieces"] = "streams"
     num_steps: int = 64
-    network: str = "transformer"
+    network: Literal["lstm", "awd_lstm", "transformer"] = "transformer"
     embedding_size: int = 200
     hidden_size: int = 256
     num_layers: int = 2
@@ -106,8 +102,6 @@ def make_data(fields: Fields, paths: Sequence[Path] | None, seed: int) -> Data:
     """Returns the batches of a text, which is prepared if it was not before."""
     from towers.data.batches.texts import piece_batches, stream_batches
 
-    check_choice("Field form", fields.form, FORMS)
-    check_choice("Field network", fields.network, NETWORKS)
     corpus = prepare(fields, paths)
     tokens, size = corpus.part("train"), (fields.batch_size, fields.num_steps)
     test = evaluation_batches(fields, corpus)

@@ -14,9 +14,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from towers.ground.arguments import check_choice
 from towers.scripts.shown import show
 from towers.scripts.training import fields as common
 from towers.scripts.training.catalogue import CACHE
@@ -25,8 +24,6 @@ from towers.scripts.training.recipe import Data, Recipe, describe_unknown, perpl
 if TYPE_CHECKING:
     import keras
 
-
-FORMS = ("streams", "sentences")
 EVALUATION_STEPS = 100  # More are faster, and change nothing: the state is carried on.
 
 
@@ -48,7 +45,7 @@ class Fields(common.Fields):
             to its end, more are faster and lose the state where each of them begins.
     """
 
-    form: str = "streams"
+    form: Literal["streams", "sentences"] = "streams"
     num_steps: int = 20
     vocabulary_size: int = 10000
     hidden_size: int = 200
@@ -71,7 +68,6 @@ def make_batches(fields: Fields, texts: Mapping[str, str], seed: int) -> Data:
     from towers.data.batches.texts import sentence_batches, stream_batches
     from towers.data.prepared import prepare_words
 
-    check_choice("Field form", fields.form, FORMS)
     corpus = prepare_words(texts, fields.vocabulary_size, CACHE, write=show)
     training, evaluated = corpus.part("train"), corpus.part(fields.part)
     if fields.form == "streams":
