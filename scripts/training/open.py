@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -21,9 +20,10 @@ from towers.scripts.training.engine import (
 from towers.scripts.training.options import TrainOptions
 from towers.scripts.training.overview import read_overview
 from towers.scripts.training.plan import Plan
+from towers.scripts.training.run_directory import RunDirectory
 from towers.scripts.training.run_files import RunFiles
 from towers.scripts.training.run_output import RunOutput, describe_model
-from towers.scripts.training.saved_run import InitialWeights, open_weights, text_digest
+from towers.scripts.training.saved_run import InitialWeights, choose_checkpoint, text_digest
 from towers.scripts.training.session import Session, open_session
 
 OVER_SECONDS = 60.0  # For which a worker of a finished run waits for others that go on with it.
@@ -96,7 +96,8 @@ def read_initial_weights(plan: Plan, before: dict[str, Any] | None) -> InitialWe
     goes_on = before is not None and not plan.directory.is_unsaved
     if plan.options.init_from is None or goes_on or not plan.is_chief:
         return None
-    return open_weights(plan.options.init_from)
+    directory = RunDirectory(plan.options.init_from)
+    return InitialWeights(directory, choose_checkpoint(directory, directory.read(), "best"))
 
 
 def open_recipe(
@@ -210,8 +211,7 @@ def restore(run: OpenRun, before: dict[str, Any] | None, initial: InitialWeights
 def end_if_over(run: OpenRun) -> None:
     """Raises StopTraining in all processes if the run has all that is asked for; it stays as is."""
     processes = run.session.processes
-    own = json.dumps(why_over(run) if run.plan.is_chief else "")
-    reason = json.loads(processes.share(own.encode())[0])
+    reason = processes.of_chief(why_over(run) if run.plan.is_chief else "")
     if reason:
         processes.wait()  # A process that leaves early looks like one that died.
         raise towers.StopTraining(reason)

@@ -167,12 +167,6 @@ def open_evaluation(options: EvaluateOptions) -> Evaluation:
     return Evaluation(session, checkpoint)
 
 
-def open_weights(run_dir: str) -> InitialWeights:
-    """Returns the best weights of a run; raises ValueError if it saved none."""
-    directory = RunDirectory(run_dir)
-    return InitialWeights(directory, choose_checkpoint(directory, directory.read(), "best"))
-
-
 def choose_checkpoint(
     directory: RunDirectory, record: dict[str, Any], which: str
 ) -> towers.checkpoints.Checkpoint:

@@ -186,17 +186,16 @@ def step_parts(
     with session.placement.scope():
         optimizer = make_optimizer(recipe.fields, session.data, epochs)
         loss_scale = towers.steps.LossScale() if options.engine.precision == "float16" else None
-    own = towers.StepOptions(
+    own = arguments_for(
+        towers.StepOptions,
+        options.engine,
         clip_norm=recipe.fields.clip_norm or None,
-        accumulate=options.engine.accumulate,
-        steps_per_call=options.engine.steps_per_call,
-        batch_norm=options.engine.batch_norm,
         seed=options.seed,
         loss_scale=loss_scale,
         compiled=options.engine.xla,
         carried=carried,
     )
-    return tower_fn, session.model, optimizer, session.placement, train, own
+    return tower_fn, session.model, optimizer, session.placement, train, towers.StepOptions(**own)
 
 
 def make_optimizer(fields: Any, data: Data, epochs: float) -> keras.optimizers.Optimizer:

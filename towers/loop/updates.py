@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import functools
 import itertools
-import json
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -173,8 +172,7 @@ class Updates:
         if processes.count == 1:
             return
         take_from_chief(processes, self.step.groups())
-        place = json.dumps(dataclasses.astuple(self.position)).encode()
-        self.position = Position(*json.loads(processes.share(place)[0]))
+        self.position = Position(*processes.of_chief(dataclasses.astuple(self.position)))
 
     def run_epoch(self, steps: int | None, report: Action) -> None:
         """Makes the updates from `position` to the end of its epoch and reports each.
