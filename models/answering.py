@@ -44,7 +44,9 @@ class AnsweringModel(keras.Model):
             answer_inputs: int32 [batch, answer_length], of `decoder_inputs`.
             training: whether dropout is on.
         """
-        raise NotImplementedError(f"{type(self).__name__} must say what its projection reads.")
+        raise NotImplementedError(
+            f"{type(self).__name__} must define `hidden`, the inputs of its projection."
+        )
 
 
 def answering(model: AnsweringModel, *, training: bool, label_smoothing: float = 0.0) -> TowerFn:

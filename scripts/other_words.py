@@ -9,11 +9,11 @@ from towers.scripts.training.catalogue import find_recipe, recipe_names
 from towers.scripts.training.fields import OTHER_NAMES
 from towers.scripts.wrong_input import nearest
 
-CONTINUES = "The same `towers train` command continues its run, without a flag."
+CONTINUES = "Run the same `towers train` command again: it continues its run without a flag."
 MACHINES = (
     "Several machines: --ray ADDRESS; or --cluster HOST:PORT,... with --index I on each; or srun."
 )
-READING = "Data is read and prepared by as many threads as there are cores."
+READING = "One thread per core reads and prepares the data."
 # By what another program calls it, the command.
 COMMANDS = {
     **dict.fromkeys(("fit", "run", "continue", "resume", "finetune"), "train"),

@@ -45,7 +45,7 @@ def find_images(paths: Sequence[str]) -> list[Path]:
             raise FileNotFoundError(f"There is no file {path}. Give image files or folders.")
         inside = list(pictures_below(path)) if path.is_dir() else []
         if path.is_dir() and not inside:
-            raise ValueError(f"The folder {path} has no image ({', '.join(SUFFIXES)}).")
+            raise ValueError(f"The folder {path} holds no images ({', '.join(SUFFIXES)}).")
         found += inside if path.is_dir() else [path]
     return list(dict.fromkeys(found))
 
@@ -144,7 +144,7 @@ def check_images(session: Session, what: str) -> None:
     if not hasattr(session.data.test.source, "pixels_of"):
         raise ValueError(
             f"{what} needs a run with images. Received a run of {session.recipe.name}, which "
-            f"speaks with `towers {session.recipe.command}`."
+            f"answers with `towers {session.recipe.command}`."
         )
 
 
@@ -152,8 +152,8 @@ def check_one_label(session: Session) -> None:
     """Raises ValueError if an image of the session may have several labels."""
     if getattr(session.recipe.fields, "multi_label", False):
         raise ValueError(
-            "--classes counts which class was taken for which. Received a run with "
-            "multi_label=true, whose pictures have several; leave --classes out."
+            "--classes counts which class was mistaken for which. Received a run with "
+            "multi_label=true, whose pictures have several classes; leave --classes out."
         )
 
 

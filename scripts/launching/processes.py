@@ -47,7 +47,7 @@ def train_arguments(command_line: Sequence[str]) -> list[str]:
     arguments = arguments[1:] if arguments[:1] == ["--"] else arguments
     if arguments[:1] != ["train"]:
         raise ValueError(
-            "towers launch starts `train`: write -- and then train with its arguments. Received "
+            "towers launch only starts `train`: write --, then train and its arguments. Received "
             f"{' '.join(arguments) or 'nothing'}."
         )
     read_command(arguments)

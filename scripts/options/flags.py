@@ -111,7 +111,7 @@ class Parser(argparse.ArgumentParser):
         options_left = (text for text in left if text.startswith("-") or "=" in text)
         unknown = next((text.partition("=")[0] for text in options_left), None)
         if left and unknown is None:
-            self.error(f"{left[0]!r} is a word too many for `{self.usage}`")
+            self.error(f"unexpected argument {left[0]!r}: the usage is `{self.usage}`")
         if unknown is not None:
             name = unknown.lstrip("-")
             texts = (text for action in self._actions for text in action.option_strings)

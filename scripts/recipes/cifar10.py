@@ -30,13 +30,13 @@ class Fields(ImageFields):
     """The common fields, and:
 
     Attributes:
-        network: fast, the paper's, or tutorial, that of the TensorFlow tutorial, which sees 24 x 24
-            pixels, distorted.
+        network: fast (the paper's) or tutorial (the TensorFlow tutorial's, on distorted 24 x 24
+            pixels).
         flip: for fast, alternating (mirrored in every second epoch) or random.
         test_views: what an evaluation averages the outputs over: none, flips (a picture and its
             mirror image) or shifts (both, also moved by a pixel: six views).
         label_smoothing: fraction of each label that is spread evenly over all classes.
-        response_normalization: whether tutorial has its normalisation layers.
+        response_normalization: whether tutorial uses its normalisation layers.
         weight_decay: L2 penalty on all weights of fast, on the two dense layers of tutorial.
     """
 

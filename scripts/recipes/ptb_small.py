@@ -35,14 +35,15 @@ class Fields(common.Fields):
         batch_size: streams, or sentences, in one update, over all towers.
         form: streams, which carry their state from batch to batch, or separate sentences.
         num_steps: tokens of a stream in a batch.
-        vocabulary_size: most frequent words that get an id.
-        hidden_size: units of each LSTM layer, and numbers for a token.
+        vocabulary_size: number of the most frequent words that get an id.
+        hidden_size: units of each LSTM layer, and size of a token's vector.
         num_layers: stacked LSTM layers.
-        dropout_rate: fraction of numbers dropped before, between and after the layers in training.
-        initial_scale: the parameters are uniform in [-initial_scale, initial_scale) at first.
+        dropout_rate: fraction of activations dropped before, between and after the layers in
+            training.
+        initial_scale: the parameters start uniform in [-initial_scale, initial_scale).
         part: which part of the text is evaluated: validation or test.
-        evaluation_rows: streams into which that part is cut; 1 carries the state from its start
-            to its end, more are faster and lose the state where each of them begins.
+        evaluation_rows: number of streams into which that part is cut; 1 carries the state from
+            start to end, more are faster but lose the state where each begins.
     """
 
     form: Literal["streams", "sentences"] = "streams"

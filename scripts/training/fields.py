@@ -52,15 +52,15 @@ class Fields:
         batch_size: examples in one update, over all towers.
         epochs: passes over the training data.
         optimizer: sgd, momentum, nesterov, adagrad, adam, adamw or lazy_adam.
-        learning_rate: the highest of the schedule.
-        momentum: momentum of the optimizers momentum and nesterov.
-        optimizer_weight_decay: decoupled decay of adamw.
+        learning_rate: the highest learning rate of the schedule.
+        momentum: momentum, for the optimizers momentum and nesterov.
+        optimizer_weight_decay: decoupled weight decay, for adamw.
         schedule: constant, exponential, piecewise, cosine, linear or inverse_sqrt.
         warmup_steps: steps in which the learning rate rises to its peak.
         warmup_power: shape of the rise: 1 is linear, 2 slower at first.
         decay_epochs: epochs between two steps of the exponential schedule.
         decay_rate: factor of each of these steps.
-        boundaries: epochs, or parts of one, after which the piecewise schedule multiplies by
+        boundaries: epochs (also fractions) after which the piecewise schedule multiplies by
             decay_rate.
         base_batch_size: if not 0, the learning rate is scaled by batch_size / base_batch_size.
         clip_norm: norm to which the averaged gradient is clipped; 0 for none.
@@ -89,15 +89,15 @@ class TextFields(Fields):
     Attributes:
         language: zh or en.
         tokenizer: auto, jieba, words, characters, spaces, subwords or bytes.
-        normalise: all gives quotes, dashes and blanks one spelling each; none changes nothing; auto
-            is none for the tokenizer bytes, in a language model also for spaces, and all otherwise.
-        lowercase: whether capital letters become small letters, if something is normalised.
-        dictionary: a file in place of jieba's own dictionary.
-        user_dictionary: a file of further words for jieba.
-        subword_model: a SentencePiece model for the tokenizer subwords; by default one is learned
+        normalise: all writes quotes, dashes and blanks in one way each; none changes nothing; auto
+            means none for the tokenizer bytes (in a language model also for spaces), otherwise all.
+        lowercase: whether to lowercase the text, if it is normalised.
+        dictionary: a file to use instead of jieba's own dictionary.
+        user_dictionary: a file of additional words for jieba.
+        subword_model: a SentencePiece model for the tokenizer subwords; by default, one is learned
             from the text.
         new_words: whether jieba may guess words that are in no dictionary.
-        marks: whether combining marks stay, such as the vowel signs of Hindi.
+        marks: whether combining marks are kept, such as the vowel signs of Hindi.
     """
 
     language: str = "en"

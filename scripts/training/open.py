@@ -119,7 +119,7 @@ def open_recipe(
         choose_placement=choose_placement,
     )
     if session.data.train.steps_per_epoch < 1:
-        raise ValueError(f"The data of {recipe.name} has no batch: it is empty, or too small.")
+        raise ValueError(f"The data of {recipe.name} has no batches: it is empty or too small.")
     if session.data.summary:
         output.write(session.data.summary)
     check_choice_by(session, options)
@@ -131,8 +131,8 @@ def open_recipe(
         "text_digest"
     ):
         raise ValueError(
-            "The data has another vocabulary than the run, which cannot go on with it. Give the "
-            "data that it was trained on, or begin another run with --init-from "
+            "The data has a different vocabulary from the run's, so the run cannot continue with "
+            "it. Give the data that it was trained on, or start a new run with --init-from "
             f"{plan.directory.path}."
         )
     if choose_placement.record:
@@ -153,7 +153,9 @@ def join(plan: Plan, before: dict[str, Any] | None) -> towers.processes.Processe
     try:
         return towers.processes.join_processes(wait_seconds=OVER_SECONDS, **silent)
     except TimeoutError:
-        raise towers.StopTraining(f"{plan.directory.path} is finished, nobody else came") from None
+        raise towers.StopTraining(
+            f"{plan.directory.path} is finished, and no other process joined"
+        ) from None
 
 
 def is_finished(plan: Plan, before: dict[str, Any]) -> bool:
@@ -171,8 +173,8 @@ def check_choice_by(session: Session, options: TrainOptions) -> None:
         has_share = hasattr(session.recipe.fields, "validation_share")
         own = "validation_share=0.1" if has_share else "part=validation"
         raise ValueError(
-            "--early-stopping would choose the end by the test data, whose result would say too "
-            f"much then. Hold data out to choose by: --set {own}."
+            "--early-stopping would choose the end by the test data, and the test result would "
+            f"then be too good. Hold out data for that choice: --set {own}."
         )
 
 
@@ -225,7 +227,7 @@ def why_over(run: OpenRun) -> str:
     if step > run.total_steps or (is_finished and step == run.total_steps):
         return (
             f"{path} has {count_of(step, 'step')} and stays as it is, since this command asks for "
-            f"{run.total_steps}. More epochs or steps go on with it."
+            f"{run.total_steps}. Ask for more epochs or steps to continue it."
         )
     if is_finished and early:
         try:

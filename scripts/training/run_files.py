@@ -88,7 +88,7 @@ class RunFiles:
         if best.value is None or self.checkpoints.has_best:
             return best
         warnings.warn(
-            f"{path} is missing or damaged: the next evaluation is the best so far.",
+            f"{path} is missing or damaged; the next evaluation counts as the best so far.",
             RuntimeWarning,
             stacklevel=3,
         )

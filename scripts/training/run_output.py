@@ -41,7 +41,7 @@ class RunOutput:
         except OSError as error:
             self._reader_left = True
             if error.errno not in (errno.EPIPE, errno.EIO):  # `| head`, or a closed terminal.
-                text = f"towers: warning: cannot print ({error.strerror}): the training ends"
+                text = f"towers: warning: cannot print ({error.strerror}); the training ends"
                 show(text, file=sys.stderr, colour="yellow")
 
     def write_dated(self, line: str) -> None:

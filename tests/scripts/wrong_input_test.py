@@ -100,7 +100,11 @@ FLAGS = {
     "recipe with a path": (["train", "../main"], "There is no recipe"),
     "unknown flag": (train("--towers", "2", "--nonsense"), "no option --nonsense"),
     "misspelt flag": (train("--towrs=2"), "Did you mean '--towers'? See `towers train --help`."),
-    "word too many": (train("shapes"), "'shapes' is a word too many", "See `towers train --help`."),
+    "unexpected argument": (
+        train("shapes"),
+        "unexpected argument 'shapes'",
+        "See `towers train --help`.",
+    ),
     "no towers": (train("--towers", "0"), "whole number of at least 1"),
     "half a tower": (train("--towers", "1.5"), "whole number of at least 1"),
     "towers in words": (train("--towers", "two"), "'two'"),
@@ -168,13 +172,13 @@ FLAGS = {
     "model": (["train", "images", "--model", "ResNet50"], "Write --set network=VALUE"),
     "weight decay": (train("--weight-decay", "0.1"), "Write --set optimizer_weight_decay=VALUE"),
     "field of no such recipe": (train("--beam", "3"), "there is no option --beam."),
-    "resume": (train("--resume"), "The same `towers train` command continues its run"),
-    "continue": (train("--continue"), "The same `towers train` command continues its run"),
+    "resume": (train("--resume"), "Run the same `towers train` command again"),
+    "continue": (train("--continue"), "Run the same `towers train` command again"),
     "gpu": (train("--gpu=0"), "Write --gpus"),
     "number of GPUs": (train("--num-gpus", "2"), "Write --towers"),
     "half precision": (train("--fp16"), "Write --precision"),
     "number format": (train("--dtype", "float16"), "Write --precision"),
-    "threads": (train("--num-workers", "4"), "by as many threads as there are cores."),
+    "threads": (train("--num-workers", "4"), "One thread per core reads"),
     "field without a flag": (train("learning_rate=1"), "Write --set learning_rate=VALUE"),
     "patience": (train("--patience", "3"), "Write --early-stopping"),
     "output folder": (train("--output-dir", "out"), "Write --run-dir"),
@@ -209,7 +213,7 @@ FLAGS = {
     "nothing to prepare": (["prepare"], "RECIPE; `towers recipes` lists them."),
     "removal of a run": (
         ["runs", "delete", "runs/a"],
-        "a run is a folder, to be moved and removed",
+        "move or remove a run like any folder",
     ),
     "name in capitals": (["download", "MNIST"], "Received 'MNIST'. Did you mean mnist?"),
     "list that does not end": (train("--set", "filters=[4,6"), "takes values such as 1,2"),
@@ -218,7 +222,7 @@ FLAGS = {
     "switch in words": (["train", "chatbot", "--set", "lowercase=yes"], "takes true or false"),
     "language in words": (["train", "chatbot", "--language", "chinese"], "'chinese'"),
     "token on the line": (["serve", "runs/zh", "--token", "abc"], "Write --token-file"),
-    "question without a flag": (["chat", "runs/zh", "hello"], "'hello' is a word too many"),
+    "question without a flag": (["chat", "runs/zh", "hello"], "unexpected argument 'hello'"),
     "beams": (["chat", "runs/zh", "--beam-size", "3"], "Write --beam"),
     "most tokens": (["generate", "runs/s", "--max-new-tokens", "3"], "Write --length"),
     "pictures of nowhere": (["train", "images", "--data", "no/such"], "no/such"),
@@ -336,7 +340,7 @@ def test_run_refuses_other_images(run, cifar, capsys):
     path.write_bytes(path.read_bytes()[:-1] + b"!")
     for expected in (
         "the content of the data",
-        "Data that grew: give another --run-dir and --init",
+        "If the data has grown, use another --run-dir with --init",
     ):
         refuse(other_run(run, "--data", str(cifar)), capsys, expected)
     assert digests(run) == before

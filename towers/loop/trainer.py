@@ -203,10 +203,10 @@ def check_step(step: object) -> None:
     missing = [name for name in members if not hasattr(step, name)]
     if missing or not callable(step):
         raise ValueError(
-            "A trainer is given the step and its batches: Trainer(step, batches, actions). "
-            f"Received {step!r} as the step, which lacks {', '.join(missing) or 'a call'}; build "
-            "one with towers.build_train_step. Updates of your own go into "
-            "towers.Trainer.making(updates, actions)."
+            "Trainer takes a step and its batches: Trainer(step, batches, actions). Received "
+            f"{step!r} as the step, which lacks {', '.join(missing) or 'a call'}; build one with "
+            "towers.build_train_step. For updates of your own, use towers.Trainer.making(updates, "
+            "actions)."
         )
 
 
@@ -214,9 +214,9 @@ def check_updates(updates: object) -> None:
     """Raises ValueError for what are no updates."""
     if not isinstance(updates, Updates):
         raise ValueError(
-            "Trainer.making is given updates, such as towers.steps.SynchronousUpdates(step, "
-            f"batches) or a subclass of towers.steps.Updates. Received {updates!r}; a step goes "
-            "into towers.Trainer(step, batches, actions)."
+            "Trainer.making takes updates, such as towers.steps.SynchronousUpdates(step, batches) "
+            f"or a subclass of towers.steps.Updates. Received {updates!r}; for a step, use "
+            "towers.Trainer(step, batches, actions)."
         )
 
 
@@ -226,6 +226,6 @@ def check_actions(actions: Sequence[Action]) -> None:
     wrong = [action for action in actions if not callable(action)] if is_list else actions
     if wrong:
         raise ValueError(
-            "actions must be a list of functions that take a StepReport. Received "
-            f"{wrong!r}; make some with towers.actions, or write a function of the report."
+            f"actions must be a list of functions that take a StepReport. Received {wrong!r}; use "
+            "those in towers.actions, or write a function of the report."
         )

@@ -96,12 +96,12 @@ def open_locked(path: Path) -> int:
             holder = read_holder(descriptor)
             os.close(descriptor)
             raise ValueError(
-                f"{path.parent} is in use by {holder}. Wait for its end, or stop it, or choose "
+                f"{path.parent} is in use by {holder}. Wait until it ends, stop it, or choose "
                 "another directory (--run-dir)."
             ) from error
         except OSError as error:
             print(
-                f"warning: {path.parent} cannot be locked ({error.strerror or error}): see to it "
+                f"warning: {path.parent} cannot be locked ({error.strerror or error}): make sure "
                 "that no other process trains in it"
             )
             return descriptor

@@ -221,8 +221,8 @@ def keep_damaged(path: Path, damage: str) -> None:
     with open(path, "rb") as source, durable_file(copy, path.with_name(PARTIAL)) as target:
         shutil.copyfileobj(source, target)
     warnings.warn(
-        f"The curves in {path} are damaged ({damage}): they go on from the last whole event before "
-        f"that, and the file as it was is kept as {copy.name}.",
+        f"The curves in {path} are damaged ({damage}). They continue after the last intact event "
+        f"before the damage; the damaged file is kept as {copy.name}.",
         RuntimeWarning,
         stacklevel=3,
     )

@@ -267,6 +267,6 @@ def check_trainable(shared: SharedVariables) -> None:
     if not shared.trainable:
         paths = [variable.path for variable in shared.states]
         raise ValueError(
-            "There is nothing to train: none of the variables is trainable. Received "
+            "There is nothing to train: no variable is trainable. Received "
             f"{paths or 'no variables'}."
         )

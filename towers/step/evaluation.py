@@ -158,7 +158,7 @@ def evaluate_step(step: EvaluationStep, dataset: tf.data.Dataset | Batches) -> d
     """
     sums: dict[Any, Pair] = {}
     dataset = dataset_of(dataset)
-    check_end(dataset, None, "take(...) as many batches as are to be evaluated")
+    check_end(dataset, None, "limit it with take(...)")
     check_present(step.devices)
     step.carried.reset()
     with open_feed(split(dataset, len(step.devices)), step.devices) as feed:

@@ -202,9 +202,10 @@ def group_of(placement: Placement, processes: Processes) -> SumsOfPacks | None:
         return None
     if is_deterministic() and not kind.keeps_bits:
         raise ValueError(
-            "A deterministic step gets the same bits on any number of towers, and collective ops "
-            f"add in an order that depends on it. Received exchange={placement.exchange!r} after "
-            "enable_determinism(); use exchange='packs' (--exchange packs)."
+            "A deterministic step gets the same bits on any number of towers, but collective ops "
+            "add in an order that depends on that number. Received "
+            f"exchange={placement.exchange!r} after enable_determinism(); use exchange='packs' "
+            "(--exchange packs)."
         )
     return kind.group(placement.devices, processes.count)
 

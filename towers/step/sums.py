@@ -120,7 +120,7 @@ def fold_losses(sums: TowerSums, totals: Denominators | None) -> TowerSums:
     if totals is None:
         raise ValueError(
             "Several losses, or one without a weight, need the denominators of the whole batch "
-            "before the backward pass, which this step does not compute. Use build_train_step."
+            "before the backward pass, and this step does not compute them. Use build_train_step."
         )
     parts = [
         loss * (totals.rows if total is None else tf.math.divide_no_nan(totals.rows, total))
