@@ -195,7 +195,9 @@ def test_a_full_disk_keeps_what_was_saved(small_disk):
 
     large = {"variables": [tf.Variable(tf.ones([300_000]))]}
     for name in ("one", "two"):
-        with pytest.raises(OSError, match=rf"{name}: No space left on device\. Earlier checkpoints"):
+        with pytest.raises(
+            OSError, match=rf"{name}: No space left on device\. Earlier checkpoints"
+        ):
             write_checkpoint(small_disk / name, 2, large, {})
 
     assert os.listdir(small_disk) == ["one"]
