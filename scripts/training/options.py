@@ -83,7 +83,7 @@ class DeviceOptions:
 
     Attributes:
         towers: number of towers (default: one per GPU, or one on the CPU).
-        cpu_towers: number of towers on a machine without GPUs, if --towers is not given.
+        cpu_towers: number of towers without GPUs, unless --towers is given.
         gpus: use only these GPUs, such as 0,2 (default: all).
         gpus_per_tower: split each tower's layers between N GPUs, for models too large for one;
             without GPUs, between N virtual CPUs.

@@ -139,7 +139,7 @@ FLAGS = {
     "no epoch": (train("--set", "decay_epochs=1e308"), "decay_epochs must be from 0 to"),
     "one address twice": (
         ["launch", "--cluster", "a:1,a:1", "--index", "0", "--", "train", "shapes"],
-        "all different",
+        "all must differ",
     ),
     "negative clipping": (train("--set", "clip_norm=-1"), "clip_norm must be at least 0"),
     "steps without boundaries": (train("--set", "schedule=piecewise"), "boundary"),

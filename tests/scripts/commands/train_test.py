@@ -200,7 +200,7 @@ def test_a_run_begins_with_the_weights_of_another(run, tmp_path, capsys):
     wider = ["--set", "hidden_size=5", "--set", "learning_rate=1e-30", "--init-from", str(run)]
     assert train(tmp_path / "new", "--steps", "1", "--report-every", "1", *wider) == 0
     output = capsys.readouterr().out
-    assert "begins with 5 of 8 variables" in output and "step 6); not found there: " in output
+    assert "starts with 5 of 8 variables" in output and "step 6); not found there: " in output
     assert "hidden/kernel (shape [150, 32], here [150, 5])" in output
     expected, found = weights_of(run), weights_of(tmp_path / "new")
     same = [one.shape == other.shape for one, other in zip(expected, found, strict=True)]
