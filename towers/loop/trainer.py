@@ -33,7 +33,7 @@ class Trainer:
         run_dir: a folder for checkpoints, or None. `train` resumes from the newest checkpoint in
             it, and saves at the end of every epoch and at its own end. With
             `towers.enable_determinism`, a resumed run is bit-identical to an uninterrupted one.
-            Of several processes the chief saves and restores, and the others take from it.
+            With several processes, the chief saves, and it restores for all of them.
 
     Raises:
         ValueError: there is no step, no batch or no action.
@@ -98,9 +98,9 @@ class Trainer:
 
         Both count from the beginning of the run, not from the point where this process resumed.
 
-        If the optimizer keeps averages of the weights (`use_ema=True`), the model holds these in
-        the end, as after Keras's `fit`. Checkpoints hold the weights themselves, and training goes
-        on from them; a variable that you assign in between keeps your value.
+        If the optimizer keeps averages of the weights (`use_ema=True`), the model holds these at
+        the end, as after Keras's `fit`. Checkpoints hold the weights themselves, and training
+        continues from those; a variable that you assign in between keeps your value.
 
         Args:
             epochs: the number of epochs, or None.

@@ -62,7 +62,7 @@ def build_joint_step(
             `{"discriminator": JointUpdate(...), "generator": JointUpdate(...)}`.
         placement, batches, options, processes: as in `build_train_step`; without a carried state,
             a loss scale and `steps_per_call`.
-        others: variables that the tower functions use besides those that are trained, such as the
+        others: other variables that the tower functions use without training them, such as the
             state of a `keras.random.SeedGenerator`.
         order: `alternating`, where each update sees the weights that those before it have changed;
             or `simultaneous`, where all see the weights before the step, as in CycleGAN.

@@ -39,7 +39,7 @@ class CheckpointFolder:
     20 and 30 belong to a branch that was left.
 
     A checkpoint may be written beside the training (`wait=False`), one at a time. A failure is
-    raised by the next save, by whatever reads the folder, or by `wait`, also of another object of
+    raised by the next save, the next read of the folder, or `wait`, even through another object of
     this process. As a context manager, the folder waits at the end.
 
     Args:
@@ -82,8 +82,8 @@ class CheckpointFolder:
             step: the step after which it is saved.
             groups: by group name, the variables to save, in order.
             state: other values to save, of JSON types.
-            wait: whether it is on the disk when this returns. Otherwise it holds the values of
-                this moment, too, and is written while the training goes on.
+            wait: whether it is on the disk when this returns. Otherwise it is written while the
+                training goes on, with the values of this moment all the same.
 
         Raises:
             OSError: this checkpoint, or the one before, cannot be written.

@@ -90,7 +90,8 @@ class PartialRestore(NamedTuple):
 
 
 def restore_matching(checkpoint: Checkpoint, variables: Sequence[Variable]) -> PartialRestore:
-    """Assigns a checkpoint's values to the variables of the same name and shape, as to fine-tune.
+    """Assigns a checkpoint's values to the variables of the same name and shape, such as to
+    fine-tune.
 
     Names are compared as by `restore`. Values are converted to the dtype of their variable.
 

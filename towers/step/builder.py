@@ -49,11 +49,11 @@ def build_train_step(
 
     Args:
         tower_fn: `tower_fn(batch) -> (loss_sum, weight, metrics)` for one shard: the loss summed
-            over its examples (or tokens), how many there were, and a dict of sums (or of pairs
-            sum, weight). Regularisers enter as `weight * sum(model.losses)`. For losses with
-            different denominators it returns a tuple of sums and a tuple of weights; the loss is
-            the sum of each one's mean. A loss that is summed and not divided has the weight None
-            in that tuple, also alone: `(loss,), (None,), {}`.
+            over its examples (or tokens), how many there were, and a dict of sums (or of pairs sum,
+            weight). Regularisers enter as `weight * sum(model.losses)`. For losses with different
+            denominators it returns a tuple of sums and a tuple of weights; the loss is the sum of
+            each one's mean. A loss that is summed but not divided has the weight None, even if it
+            is the only one: `(loss,), (None,), {}`.
         variables: the Keras variables that `tower_fn` uses, or the model that owns them. An
             unbuilt model is built here, on the parameter device.
         optimizer: a Keras optimizer; it gets averaged (and clipped) gradients once a step.

@@ -48,7 +48,7 @@ def build_evaluation_step(
         carried: a state that is carried from batch to batch, as in `StepOptions`, or None.
             `towers.evaluate_step` begins with zeros; the number of rows may differ from training.
         seed: all random numbers, such as those of a sampled loss, derive from this seed, the
-            batch's number and the tower's. So every evaluation draws the same.
+            batch's number and the tower's, so every evaluation draws the same ones.
         also: as in `build_train_step`.
         processes: the processes whose sums are added, as in `build_train_step`.
 
