@@ -126,17 +126,12 @@ def read_picture(path: Path) -> bytes:
 def pixels_of(content: bytes, shape: Sequence[int]) -> tf.Tensor:
     """Returns the pixels of a picture file, uint8 [height, width, channels]."""
     height, width, channels = shape
-    image = decoded(content, channels)
+    image = decode(tf.constant(content))
+    image = image if channels == CHANNELS else tf.image.rgb_to_grayscale(image)
     if image.shape[:2] != (height, width):
         scaled = tf.image.resize(image, (height, width), method="area")
         image = tf.cast(tf.round(scaled), tf.uint8)
     return image
-
-
-def decoded(content: bytes, channels: int) -> tf.Tensor:
-    """Returns the pixels of a picture that can be decoded, uint8; of one channel they are grey."""
-    pixels = decode(tf.constant(content))
-    return pixels if channels == CHANNELS else tf.image.rgb_to_grayscale(pixels)
 
 
 def check_images(session: Session, what: str) -> None:

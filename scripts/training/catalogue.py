@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import importlib
 import inspect
@@ -111,9 +110,5 @@ def recipe_names() -> list[str]:
 
 
 def summaries() -> dict[str, str]:
-    """Returns the first line of each recipe's docstring, by name, without importing it."""
-    lines = {}
-    for name in recipe_names():
-        source = (RECIPES_FOLDER / f"{name}.py").read_text(encoding="utf-8")
-        lines[name] = (ast.get_docstring(ast.parse(source)) or "").partition("\n")[0]
-    return lines
+    """Returns the first line of each recipe's docstring, by name."""
+    return {name: describe_recipe(name).partition("\n")[0] for name in recipe_names()}

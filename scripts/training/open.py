@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import towers
+from towers.data.prepared import digest_of
 from towers.ground.durable import write_file
 from towers.ground.progress import count_of, waiting
 from towers.scripts.training.claim import find_run
@@ -23,7 +24,7 @@ from towers.scripts.training.plan import Plan
 from towers.scripts.training.run_directory import RunDirectory
 from towers.scripts.training.run_files import RunFiles
 from towers.scripts.training.run_output import RunOutput, describe_model
-from towers.scripts.training.saved_run import InitialWeights, choose_checkpoint, text_digest
+from towers.scripts.training.saved_run import InitialWeights, choose_checkpoint
 from towers.scripts.training.session import Session, open_session
 
 OVER_SECONDS = 60.0  # For which a worker of a finished run waits for others that go on with it.
@@ -126,10 +127,9 @@ def open_recipe(
     record = {**plan.record, "data_key": session.data.key, "about": session.data.about}
     record["chooses"] = session.data.chooses
     if session.data.text is not None:
-        record["text_digest"] = text_digest(session.data.text)
-    if before is not None and before.get("text_digest", record.get("text_digest")) != record.get(
-        "text_digest"
-    ):
+        record["text_digest"] = digest_of(session.data.text)
+    found = record.get("text_digest")
+    if (before or {}).get("text_digest", found) != found:
         raise ValueError(
             "The data has a different vocabulary from the run's, so the run cannot continue with "
             "it. Give the data that it was trained on, or start a new run with --init-from "

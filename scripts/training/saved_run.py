@@ -214,15 +214,10 @@ def check_text(saved: Path, text: Any) -> None:
         )
 
 
-def text_digest(text: Any) -> str | None:
-    """Returns the digest of a codec, None for a recipe without text; it is recorded with a run."""
-    return None if text is None else digest_of(text)
-
-
 def load_text(directory: RunDirectory, recorded: str | None, codec: type[TextCodec]) -> TextCodec:
     """Returns the codec of a run; raises ValueError if it is not the one that was recorded."""
     text = codec.load(directory.text)
-    if recorded is not None and text_digest(text) != recorded:
+    if recorded is not None and digest_of(text) != recorded:
         raise ValueError(
             f"{directory.text} differs from what the run wrote, so words would get wrong ids. Put "
             "the original files back, or train again."
