@@ -1,4 +1,4 @@
-"""What every question-answering model is, and its loss as a tower function."""
+"""The interface of question-answering models, and their loss as a tower function."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from towers.models.text_layers import Projection
 
 
 class AnsweringModel(keras.Model):
-    """The base of networks that answer, or what one of your own is like.
+    """The base of networks that answer, or the interface of one of your own.
 
     Attributes:
         projection: from hidden vectors to logits.

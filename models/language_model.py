@@ -1,4 +1,4 @@
-"""What every language model is, and its losses as tower functions."""
+"""The interface of language models, and their losses as tower functions."""
 
 from __future__ import annotations
 

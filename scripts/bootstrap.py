@@ -140,7 +140,7 @@ def make_environment() -> Path:
 
 
 def has_pip(python: Path) -> bool:
-    """Returns whether a Python is there and can install: one that was interrupted cannot."""
+    """Returns whether a Python is there and can install; after an interruption it may not."""
     command = [str(python), "-m", "pip", "--version"]
     return python.exists() and not subprocess.run(command, capture_output=True).returncode
 

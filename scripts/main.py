@@ -129,7 +129,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 def prepare_streams() -> None:
     """Makes sure that printing cannot fail for what is printed, and that input is UTF-8 anywhere.
 
-    What the output's encoding does not have is escaped, and a closed output takes everything.
+    Characters outside the output's encoding are escaped, and a closed output takes everything.
     """
     if isinstance(sys.stdin, io.TextIOWrapper):  # It may be closed.
         sys.stdin.reconfigure(encoding="utf-8", errors="strict")

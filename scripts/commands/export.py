@@ -64,7 +64,7 @@ def run(options: ExportOptions) -> int:
 
 
 def is_export(folder: Path) -> bool:
-    """Returns whether a folder is what this command wrote."""
+    """Returns whether this command wrote the folder."""
     return (folder / "model" / "saved_model.pb").exists() and (folder / "settings.json").exists()
 
 
@@ -101,7 +101,7 @@ def choose_writer(options: ExportOptions) -> Callable[[Path], str]:
 def publish_whole(write: Callable[[Path], str], folder: Path) -> str:
     """Writes a folder that is there as a whole or not at all; returns what `write` returns.
 
-    What a process left that was killed while it wrote this folder is removed.
+    What a killed process left of this folder is removed.
     """
     unfinished = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
     for leftover in folder.parent.glob(f".{glob.escape(folder.name)}.*.tmp"):

@@ -201,7 +201,7 @@ def write_model(
         signatures: `tf.function`s with an input signature. Each is an attribute of the loaded
             model and a signature of its name; the first is also the default one of TensorFlow
             Serving.
-        about: recipe and step, and the run's directory, of which README.md tells.
+        about: recipe, step and the run's directory, for README.md.
     """
     leave_out_cudnn(model)
     module = tf.Module()

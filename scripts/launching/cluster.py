@@ -16,7 +16,7 @@ DEVICES = Path("/dev")
 
 
 def check_together(options: LaunchOptions) -> None:
-    """Raises ValueError for options of which only one with or without --ray has a use."""
+    """Raises ValueError for options that have no use with --ray, or none without it."""
     names, use = (
         ("processes", "gpus", "cluster", "index"),
         "cannot be used with --ray; use --workers",

@@ -137,7 +137,7 @@ class WorkerProcess:
         return f"worker {self.index} {how}; the end of {self.log}:{tail}"
 
     def _log_from(self, position: int) -> bytes:
-        """Returns the log from a position on; nothing of one that somebody removed meanwhile."""
+        """Returns the log from a position on; nothing if somebody removed it meanwhile."""
         try:
             with self.log.open("rb") as log:
                 log.seek(position)

@@ -155,7 +155,7 @@ class Parser(argparse.ArgumentParser):
         return formatter.format_help().strip()
 
     def add_help_all(self) -> None:
-        """Adds `--help-all`, of which the help speaks if it leaves something out."""
+        """Adds `--help-all`, which the help names if it leaves something out."""
         leaves_out = any(getattr(action, "is_rare", False) for action in self._actions)
         text = "show all options" if leaves_out else argparse.SUPPRESS
         self.add_argument("--help-all", action=HelpAll, nargs=0, help=text)

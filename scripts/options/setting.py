@@ -130,7 +130,7 @@ class Setting(NamedTuple):
 
     @property
     def takes(self) -> str:
-        """What it takes, in words, whatever the bounds."""
+        """What it takes, in words, without the bounds."""
         if self.choices:
             return f"{', '.join(self.choices[:-1])} or {self.choices[-1]}"
         names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
@@ -141,7 +141,7 @@ class Setting(NamedTuple):
         return (value is None and self.is_optional) or is_of(self.kind, value)
 
     def broken(self, value: Any) -> list[Bound]:
-        """Returns the bounds outside of which a value is."""
+        """Returns the bounds that a value breaks."""
         values = value if isinstance(value, tuple) else () if value is None else (value,)
         return [bound for bound in self.bounds if not all(map(bound.holds, values))]
 

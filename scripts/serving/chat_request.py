@@ -152,7 +152,7 @@ def check_model(name: Any, rules: RequestRules, param: str | None = None) -> Non
 
 
 def read_turns(messages: Any, rules: RequestRules) -> tuple[str, ...]:
-    """Returns the texts of the messages, of which the last is the user's."""
+    """Returns the texts of the messages; the last is the user's."""
     limit = rules.limits.max_messages
     if not isinstance(messages, list) or not 1 <= len(messages) <= limit:
         received = f"{len(messages)} messages" if isinstance(messages, list) else shown(messages)

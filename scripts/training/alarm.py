@@ -19,7 +19,7 @@ MARGIN = 0.1  # Above the first loss, as a fraction of it: batches differ.
 class Alarm:
     """Warns once of losses that stay above that of the first step, or of the rate before.
 
-    A run that goes on, whose first step was before, is not watched.
+    A continued run, which made its first step before, is not watched.
 
     Args:
         recipe: what is trained.

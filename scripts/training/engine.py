@@ -1,4 +1,4 @@
-"""The engine of a training: its updates, where the parameters live, what excludes each other."""
+"""The engine of a training: its updates, where parameters live, and what cannot be combined."""
 
 from __future__ import annotations
 

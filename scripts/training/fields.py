@@ -140,7 +140,7 @@ def replace_fields(fields: AnyFields, values: dict[str, Any]) -> AnyFields:
 
 
 def in_words_of_today(values: dict[str, Any], name: str = "part") -> dict[str, Any]:
-    """Returns values, of which one names a part: `validation` was `valid` in version 0.2.0."""
+    """Returns values, one of which names a part: `validation` was `valid` in version 0.2.0."""
     return {**values, name: "validation"} if values.get(name) == "valid" else values
 
 
@@ -152,7 +152,7 @@ def parse_overrides(kind: type[Fields], overrides: Sequence[str]) -> dict[str, A
         name, text = name.strip().replace("-", "_"), text.strip()
         if name not in settings:
             other = OTHER_NAMES.get(name)
-            hint = f" Write {other}=." if other in settings else nearest(name, settings)
+            hint = f" Use {other}=." if other in settings else nearest(name, settings)
             raise ValueError(f"The recipe has no field {name!r}.{hint}")
         try:  # A choice is checked with all fields.
             values[name] = text if settings[name].choices else parse(settings[name].kind, text)

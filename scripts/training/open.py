@@ -31,7 +31,7 @@ OVER_SECONDS = 60.0  # For which a worker of a finished run waits for others tha
 
 
 class OpenRun(NamedTuple):
-    """A run that is ready to train: what it is to be, what it consists of, and its last step."""
+    """A run that is ready to train: its plan, its parts and its last step."""
 
     plan: Plan
     record: dict[str, Any]
@@ -168,7 +168,7 @@ def is_finished(plan: Plan, before: dict[str, Any]) -> bool:
 
 
 def check_choice_by(session: Session, options: TrainOptions) -> None:
-    """Raises ValueError if the run is to end when its test data says so."""
+    """Raises ValueError for early stopping without validation data, which would be by test data."""
     if options.periods.early_stopping and not session.data.chooses:
         has_share = hasattr(session.recipe.fields, "validation_share")
         own = "validation_share=0.1" if has_share else "part=validation"

@@ -14,7 +14,7 @@ from towers.scripts.training.run_directory import RunDirectory
 
 
 class Plan(NamedTuple):
-    """What a run is to be.
+    """What a run will do.
 
     Attributes:
         recipe: what to train, with the fields of the run.

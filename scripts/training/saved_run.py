@@ -215,7 +215,7 @@ def check_text(saved: Path, text: Any) -> None:
 
 
 def load_text(directory: RunDirectory, recorded: str | None, codec: type[TextCodec]) -> TextCodec:
-    """Returns the codec of a run; raises ValueError if it is not the one that was recorded."""
+    """Returns a run's codec; raises ValueError if the run recorded another one."""
     text = codec.load(directory.text)
     if recorded is not None and digest_of(text) != recorded:
         raise ValueError(

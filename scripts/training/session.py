@@ -27,7 +27,7 @@ class Session(NamedTuple):
         model: its Keras model, the variables on the parameter device.
         devices: the towers' devices, and a line that describes them.
         placement: the towers' devices, and where the variables live.
-        processes: all processes of the training, of which this is one.
+        processes: all processes of the training, this one among them.
         evaluate: `evaluate() -> dict` of means over the test data.
         answer_evaluator: judges the model's answers, None if it gives none.
     """

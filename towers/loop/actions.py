@@ -68,7 +68,7 @@ class Reporting:
 
     The `results` of its reports are NumPy numbers over all updates since it last ran, each action
     by its own period: loss and metrics are means by their weights, `weight` and `metric_weights`
-    are sums. A metric without a weight is the mean of the updates' sums; one that is an array is
+    are sums. A metric without a weight is the mean of the updates' sums; an array is
     left out. A gradient norm is the root mean square over the updates that were applied. Learning
     rate, loss scale and `finite` are those of the last update, as is the rest of the report. A
     tower without an update is NaN.

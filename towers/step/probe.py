@@ -43,7 +43,7 @@ class Sample(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """What sums over some rows would be, and what was received."""
+    """A sum over some rows: what it should be, and what was received."""
 
     what: str
     expected: Sample

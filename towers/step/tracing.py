@@ -53,7 +53,7 @@ def trace(
 
     Raises:
         RuntimeError: a tower uses a variable past the value that it has read, or assigns one that
-            is no Keras variable.
+            is not a Keras variable.
     """
     with contextlib.ExitStack() as after_the_results:
 
