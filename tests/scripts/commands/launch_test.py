@@ -603,7 +603,7 @@ def test_wrong_input_starts_nothing(name, capfd, tmp_path, monkeypatch):
 def test_where_a_scheduler_starts_the_processes_there_is_nothing_to_launch(capfd, monkeypatch):
     for name, value in {**slurm_task(1), "TF_CONFIG": ""}.items():
         monkeypatch.setenv(name, value)
-    assert "number 1 of 2 already" in refuse(capfd, "launch", *TRAIN)
+    assert "already makes this process number 1 of 2" in refuse(capfd, "launch", *TRAIN)
 
 
 REFUSED_BY_WORKERS = {
