@@ -237,7 +237,7 @@ def check_fields(fields: Fields) -> None:
         )
     if fields.weight_decay != USUAL and fields.network not in DECAYED:
         raise ValueError(
-            f"weight_decay is for {' and '.join(DECAYED)}. Received network={fields.network}; "
+            f"weight_decay is for {', '.join(DECAYED)}. Received network={fields.network}; "
             "leave it out."
         )
     if fields.frozen and not fields.weights:

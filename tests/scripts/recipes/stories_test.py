@@ -257,12 +257,13 @@ def test_the_share_of_unknown_tokens_is_said(tmp_path, monkeypatch):
     assert found == {"perplexity": math.e, "unknown_rate": 1 / 3}
 
 
-def test_nothing_is_prepared_for_a_wrong_form(tmp_path, monkeypatch):
+def test_nothing_is_prepared_for_a_wrong_form(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("towers.scripts.recipes.ptb_small.CACHE", tmp_path / "prepared")
-    recipe = load_recipe("ptb_small")
-    fields = dataclasses.replace(recipe.fields, form="sentence")
-    with pytest.raises(ValueError, match="Did you mean sentences"):
-        ptb_small.make_batches(fields, {"train": "a b\n"}, 0)
+    for part in ("train", "valid", "test"):
+        (tmp_path / f"ptb.{part}.txt").write_text("a b\n" * 400)
+    command = ["train", "ptb_small", "--data", str(tmp_path), "--run-dir", str(tmp_path / "run")]
+    assert main([*command, "--set", "form=sentence"]) == 2
+    assert "Did you mean sentences?" in capsys.readouterr().err
     assert not (tmp_path / "prepared").exists()
 
 
