@@ -1,4 +1,4 @@
-"""What every question-answering model is, and its loss as a tower function."""
+"""The interface of question-answering models, and their loss as a tower function."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from towers.models.text_layers import Projection
 
 
 class AnsweringModel(keras.Model):
-    """The base of networks that answer, or what one of your own is like.
+    """The base of networks that answer, or the interface of one of your own.
 
     Attributes:
         projection: from hidden vectors to logits.
@@ -44,7 +44,9 @@ class AnsweringModel(keras.Model):
             answer_inputs: int32 [batch, answer_length], of `decoder_inputs`.
             training: whether dropout is on.
         """
-        raise NotImplementedError(f"{type(self).__name__} must say what its projection reads.")
+        raise NotImplementedError(
+            f"{type(self).__name__} must define `hidden`, the inputs of its projection."
+        )
 
 
 def answering(model: AnsweringModel, *, training: bool, label_smoothing: float = 0.0) -> TowerFn:

@@ -101,8 +101,8 @@ def published(make: Callable[..., keras.Model], options: dict[str, Any]) -> kera
             raise
         raise FileNotFoundError(
             f"The weights that Keras publishes cannot be downloaded ({failure[2]}). Put "
-            f"{failure[1]} into ~/.keras/models, or $KERAS_HOME/models, by hand; or give a file of "
-            "weights."
+            f"{failure[1]} into ~/.keras/models, or $KERAS_HOME/models, yourself, or give a file "
+            "of weights."
         ) from error
 
 
@@ -114,7 +114,7 @@ def load_body(body: keras.Model, path: Path) -> None:
         FileNotFoundError: there is no such file.
     """
     if not path.is_file():
-        raise FileNotFoundError(f"There is no file of weights {path}.")
+        raise FileNotFoundError(f"There is no weights file {path}.")
     try:
         with warnings.catch_warnings():
             # Keras warns where layers keep their random weights.
@@ -123,9 +123,9 @@ def load_body(body: keras.Model, path: Path) -> None:
     except (ValueError, OSError, KeyError, UserWarning) as error:
         reason = " ".join(str(error).split())[:200]
         raise ValueError(
-            f"{path} does not hold the weights of {body.name} without its top ({reason}). Expected "
-            "a file such as ..._notop.h5, as Keras publishes it, or what save_weights of a "
-            "keras.applications network with include_top=False wrote."
+            f"{path} does not hold the weights of {body.name} without its top ({reason}). "
+            "Expected a file such as ..._notop.h5 from Keras, or one that save_weights wrote for "
+            "a keras.applications network with include_top=False."
         ) from error
 
 

@@ -134,10 +134,10 @@ class Dirac(keras.initializers.Initializer):
 
 @keras.saving.register_keras_serializable(package="towers")
 class Bias(layers.Layer):
-    """Adds a number to each channel that gradient descent changes `rate` times as fast.
+    """Adds a bias to each channel, which gradient descent changes `rate` times as fast.
 
-    What is added is sqrt(rate) times a weight, so that a step of plain or momentum gradient descent
-    moves it by `rate` times its gradient, whatever the optimizer's learning rate.
+    The layer adds sqrt(rate) times a weight, so that a step of plain or momentum gradient descent
+    moves the bias by `rate` times its gradient, whatever the optimizer's learning rate.
 
     Args:
         rate: above 0.

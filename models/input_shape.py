@@ -16,10 +16,10 @@ def check_input_shape(input_shape: Sequence[int], *, smallest_side: int = 1) -> 
     if len(sides) != 3 or not all(isinstance(side, int) and side >= 1 for side in sides):
         raise ValueError(
             "input_shape must be (height, width, channels), without the batch, each a whole "
-            f"number of at least 1. Received {input_shape!r}; expected for example (28, 28, 1)."
+            f"number of at least 1. Received {input_shape!r}; expected something like (28, 28, 1)."
         )
     if min(sides[:2]) < smallest_side:
         raise ValueError(
             f"input_shape must be at least {smallest_side} x {smallest_side} for this model. "
-            f"Received {input_shape!r}; enlarge or pad the images, or take a smaller model."
+            f"Received {input_shape!r}; enlarge or pad the images, or use a smaller model."
         )

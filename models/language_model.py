@@ -1,4 +1,4 @@
-"""What every language model is, and its losses as tower functions."""
+"""The interface of language models, and their losses as tower functions."""
 
 from __future__ import annotations
 
@@ -48,11 +48,15 @@ class LanguageModel(keras.Model):
             state: before the first token, by default zero.
             training: whether dropout is on.
         """
-        raise NotImplementedError(f"{type(self).__name__} must say what its projection reads.")
+        raise NotImplementedError(
+            f"{type(self).__name__} must define `hidden`, the inputs of its projection."
+        )
 
     def state_specs(self) -> Any:
         """Returns the specs of one row of the state."""
-        raise NotImplementedError(f"{type(self).__name__} must say what state it carries.")
+        raise NotImplementedError(
+            f"{type(self).__name__} must define `state_specs`, the state that it carries."
+        )
 
     def step(self, tokens: tf.Tensor, state: State) -> tuple[tf.Tensor, State]:
         """Returns the logits after one more token, [batch, vocabulary], and the new state.

@@ -133,7 +133,7 @@ def example_weights(
         raise ValueError(
             "A classifier needs labels [batch] and logits [batch, num_classes]. Received labels "
             f"of shape {labels.shape} and logits of shape {logits.shape}; drop extra dimensions, "
-            "and give classes as whole numbers instead of one-hot rows."
+            "and give classes as integers instead of one-hot rows."
         )
     if sample_weights is None:
         return tf.ones_like(labels, logits.dtype)
@@ -174,8 +174,8 @@ def class_rows(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
     """Returns labels in the dtype of the logits; ValueError unless each class has a number."""
     if labels.shape.rank != 2 or not labels.shape.is_compatible_with(logits.shape):
         raise ValueError(
-            "labels must be [batch, num_classes], as the logits. Received labels of shape "
-            f"{labels.shape} and logits of shape {logits.shape}; whole numbers of classes take "
+            "labels must be [batch, num_classes], like the logits. Received labels of shape "
+            f"{labels.shape} and logits of shape {logits.shape}; for integer labels, use "
             "losses.classification."
         )
     return tf.cast(labels, logits.dtype)

@@ -47,7 +47,7 @@ class MultiHeadAttention(layers.Layer):
         check_at_least(1, size=size, heads=heads)
         if size % heads or (rotary and size // heads % 2):
             raise ValueError(
-                f"size must be a multiple of heads{', of an even one' if rotary else ''}. Received "
+                f"size must be {'an even' if rotary else 'a'} multiple of heads. Received "
                 f"size={size} and heads={heads}."
             )
         self.size = size

@@ -76,7 +76,9 @@ class HoistedProducts(layers.RNN):
             products: the inputs times the kernel, plus the bias: [length, batch, gates * units].
             states: before the first token, [batch, units] each.
         """
-        raise NotImplementedError(f"{type(self).__name__} must say how it reads the tokens.")
+        raise NotImplementedError(
+            f"{type(self).__name__} must define `over_tokens`, its loop over the tokens."
+        )
 
 
 def with_own_gradient(function: Callable[..., tuple[Any, Callable[..., Any]]]) -> Callable:

@@ -58,8 +58,8 @@ def main(arguments: list[str]) -> int:
         return refuse(f"say what to do: {', '.join(JOBS)}. Received {arguments}")
     if not OLDEST <= sys.version_info[:2] <= NEWEST:
         return refuse(
-            f"TensorFlow needs Python 3.{OLDEST[1]} to 3.{NEWEST[1]}, this is "
-            f"{sys.version.split()[0]}. Call this file with another, such as python3.12"
+            f"TensorFlow needs Python 3.{OLDEST[1]} to 3.{NEWEST[1]}, but this is "
+            f"{sys.version.split()[0]}. Run this file with another Python, such as python3.12"
         )
     job = arguments[0]
     extras = ([] if job == "train" else ["test"]) + (["gpu"] if has_nvidia_gpu() else [])
@@ -120,8 +120,9 @@ def make_environment() -> Path:
     note = ENVIRONMENT / "made-by-bootstrap"
     if ENVIRONMENT.exists() and not note.exists():
         sys.exit(
-            f"bootstrap: {ENVIRONMENT} is an environment without pip that somebody else made. "
-            f"Add pip (`{python} -m ensurepip`) or move it away; then run the same command again."
+            f"bootstrap: {ENVIRONMENT} is an environment without pip that this script did not "
+            f"make. Add pip (`{python} -m ensurepip`) or move it away; then run the same command "
+            "again."
         )
     print(f"making the environment {ENVIRONMENT}", flush=True)
     shutil.rmtree(ENVIRONMENT, ignore_errors=True)
@@ -132,14 +133,14 @@ def make_environment() -> Path:
     except subprocess.CalledProcessError:
         shutil.rmtree(ENVIRONMENT, ignore_errors=True)
         sys.exit(
-            "bootstrap: this Python has no pip to put into an environment. On Debian and "
-            "Ubuntu, `apt install python3-venv` brings it; then run the same command again."
+            "bootstrap: this Python cannot put pip into an environment. On Debian and Ubuntu, run "
+            "`apt install python3-venv`; then run the same command again."
         )
     return python
 
 
 def has_pip(python: Path) -> bool:
-    """Returns whether a Python is there and can install: one that was interrupted cannot."""
+    """Returns whether a Python is there and can install; after an interruption it may not."""
     command = [str(python), "-m", "pip", "--version"]
     return python.exists() and not subprocess.run(command, capture_output=True).returncode
 
@@ -151,13 +152,13 @@ def install(python: str, extras: list[str]) -> None:
     if note.exists() and note.read_text() == wanted:
         return
     target = f"{ROOT}[{','.join(extras)}]" if extras else str(ROOT)
-    print(f"installing {target}: TensorFlow is large, this takes a minute or more", flush=True)
+    print(f"installing {target}: TensorFlow is large, so this takes a minute or more", flush=True)
     pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     code = call([*pip, "--editable", target])
     if code == INTERRUPTED:
         raise KeyboardInterrupt
     if code:
-        sys.exit("bootstrap: the installation failed; what pip said stands above.")
+        sys.exit("bootstrap: the installation failed; see pip's message above.")
     note.write_text(wanted)
 
 

@@ -44,22 +44,22 @@ PACKAGES = ("towers", "tensorflow", "keras")  # `--version` prints theirs.
 # those of a file.
 COMMANDS = {
     "recipes": "list the recipes, or the fields of one",
-    "prepare": "read and tokenise a corpus ahead of the training",
+    "prepare": "read and tokenise a corpus before training",
     "train": "train a recipe, or continue its run",
     "launch": "train with several processes, on this machine or on several",
-    "runs": "list the runs in a folder, or compare some",
+    "runs": "list the runs in a folder, or compare several",
     "evaluate": "evaluate a run on its test data",
     "chat": "talk to a trained chatbot",
-    "serve": "serve a trained chatbot: OpenAI's API and a page",
+    "serve": "serve a trained chatbot: OpenAI's API and a web page",
     "generate": "continue a prompt with a trained language model",
-    "predict": "print the classes of image files, by a trained image network",
+    "predict": "classify image files with a trained network",
     "export": "write a trained model as a SavedModel that runs without this package",
-    "doctor": "examine this machine: software, devices, room, and equal steps on all towers",
-    "estimate": "estimate the memory and the traffic of a recipe's training",
+    "doctor": "check this machine: software, devices, space, and equal results on all towers",
+    "estimate": "estimate the memory and data transfer of a recipe's training",
     "devices": "list the devices that TensorFlow finds",
     "download": "download a data set from its official address",
-    "benchmark": "time a recipe's step on several numbers of towers, or its input",
-    "completion": "print the script that completes commands in your shell",
+    "benchmark": "time a recipe's step on different numbers of towers, or its input",
+    "completion": "print a script for tab completion in your shell",
 }
 
 
@@ -129,7 +129,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 def prepare_streams() -> None:
     """Makes sure that printing cannot fail for what is printed, and that input is UTF-8 anywhere.
 
-    What the output's encoding does not have is escaped, and a closed output takes everything.
+    Characters outside the output's encoding are escaped, and a closed output takes everything.
     """
     if isinstance(sys.stdin, io.TextIOWrapper):  # It may be closed.
         sys.stdin.reconfigure(encoding="utf-8", errors="strict")
@@ -149,7 +149,7 @@ def build_parser(names: Collection[str] = COMMANDS) -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action=PrintVersion, nargs=0,
                         default=argparse.SUPPRESS,
-                        help="print the versions of this program and what it uses")  # fmt: skip
+                        help="print the versions of towers and its libraries")  # fmt: skip
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, summary in COMMANDS.items():
         # Options that are not given are absent: their defaults stand in the options' dataclasses.

@@ -1,4 +1,4 @@
-"""What other programs call commands and options that have another name here, or another way."""
+"""Names of commands and options in other programs, and what they are called here."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from towers.scripts.training.catalogue import find_recipe, recipe_names
 from towers.scripts.training.fields import OTHER_NAMES
 from towers.scripts.wrong_input import nearest
 
-CONTINUES = "The same `towers train` command continues its run, without a flag."
+CONTINUES = "Run the same `towers train` command again: it continues its run without a flag."
 MACHINES = (
     "Several machines: --ray ADDRESS; or --cluster HOST:PORT,... with --index I on each; or srun."
 )
-READING = "Data is read and prepared by as many threads as there are cores."
+READING = "One thread per core reads and prepares the data."
 # By what another program calls it, the command.
 COMMANDS = {
     **dict.fromkeys(("fit", "run", "continue", "resume", "finetune"), "train"),
@@ -72,7 +72,7 @@ def command_for(word: str, commands: Collection[str]) -> str:
     known = f"train {word}" if word in recipe_names() else COMMANDS.get(word)
     if word.startswith("-") and not known:
         return " The command comes first, such as `towers train shapes --towers 2`."
-    return f" Write `towers {known}`." if known else nearest(word, commands)
+    return f" Use `towers {known}`." if known else nearest(word, commands)
 
 
 def advice(option: str, known: Collection[str], arguments: Sequence[str]) -> str | None:
@@ -81,18 +81,18 @@ def advice(option: str, known: Collection[str], arguments: Sequence[str]) -> str
     Args:
         option: without the dashes before it.
         known: the options of the command, in the same way.
-        arguments: of the command; a recipe among them tells which fields there are.
+        arguments: of the command; a recipe among them decides which fields there are.
     """
     name = option.replace("_", "-")
     if name in known:
-        return f" Write --{name}."
+        return f" Use --{name}."
     fields = fields_of(arguments) if "set" in known else set()
     for field in (name.replace("-", "_"), OTHER_NAMES.get(name.replace("-", "_"), "")):
         if field in fields:
-            return f" Write --set {field}=VALUE."
+            return f" Use --set {field}=VALUE."
     for other in OPTIONS.get(name, ()):
         if other in known or other.endswith("."):
-            return f" {other}" if other.endswith(".") else f" Write --{other}."
+            return f" {other}" if other.endswith(".") else f" Use --{other}."
     return None
 
 

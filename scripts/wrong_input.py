@@ -54,14 +54,14 @@ def describe(error: Exception) -> str:
     Files say themselves that they are no UTF-8: what else is read is typed, or piped.
     """
     if isinstance(error, UnicodeError):
-        return f"Expected text in UTF-8, found: {error}. Type it in UTF-8, or convert it."
+        return f"Expected text in UTF-8, found: {error}. Convert it to UTF-8."
     if not isinstance(error, OSError) or error.errno is None or error.strerror is None:
         return str(error)
     if error.filename is None:
-        return f"{error.strerror}. Free what is missing, and run the same command again."
+        return f"{error.strerror}. Make room, and run the same command again."
     return (
-        f"{error.filename}: {error.strerror}. Expected a path that this user may use; give another "
-        "one, or change its rights."
+        f"{error.filename}: {error.strerror}. Expected a path that this user may use; give "
+        "another one, or change its permissions."
     )
 
 

@@ -56,8 +56,8 @@ class Decoding:
         temperature = self.temperature
         if temperature is not None and not LEAST_TEMPERATURE <= temperature < float("inf"):
             raise ValueError(
-                f"temperature must be above 0, at least {LEAST_TEMPERATURE:g}. Received "
-                f"{temperature}; without sampling, the most probable token is taken."
+                f"temperature must be at least {LEAST_TEMPERATURE:g}. Received {temperature}; for "
+                "the most probable token, leave it out."
             )
         if self.top_p is not None and not 0 < self.top_p <= 1:
             raise ValueError(f"top_p must be above 0 and at most 1. Received {self.top_p}.")
@@ -65,7 +65,7 @@ class Decoding:
         check_not_negative(length_penalty=self.length_penalty)
         if self.samples and self.beam_size > 1:
             raise ValueError(
-                "Beam search and sampling exclude each other. Received "
+                "Beam search and sampling cannot be combined. Received "
                 f"beam_size={self.beam_size} with temperature, top_k or top_p."
             )
         if not self.samples and self.n_best > self.beam_size:

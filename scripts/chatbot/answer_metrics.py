@@ -55,7 +55,7 @@ def bleu(answers: Sequence[str], references: Sequence[str], language: str) -> fl
 
 def import_bleu() -> Any:
     """Returns sacrebleu, which an evaluation needs once; ValueError if it is not installed."""
-    return import_extra("sacrebleu", "bleu", "The evaluation of a chatbot computes BLEU")
+    return import_extra("sacrebleu", "bleu", "Evaluating a chatbot includes BLEU")
 
 
 def distinct(token_lists: Iterable[Sequence[str]], size: int) -> float:

@@ -163,14 +163,13 @@ def make_decoding(options: DecodingOptions, max_length: int) -> Decoding:
     """
     if options.samples and options.beam > 1:
         raise ValueError(
-            "--beam searches; --temperature, --top-k and --top-p sample: give one or the other. "
-            f"Received --beam {options.beam}."
+            "--beam searches, and --temperature, --top-k and --top-p sample; give one or the "
+            f"other. Received --beam {options.beam}."
         )
     if not options.samples and options.nbest > options.beam:
         raise ValueError(
-            "--nbest takes at most as many answers as --beam is wide, or samples (--temperature). "
-            f"Received --nbest {options.nbest} with --beam {options.beam}; give --beam "
-            f"{options.nbest}."
+            "--nbest must be at most --beam, unless answers are sampled (--temperature). Received "
+            f"--nbest {options.nbest} with --beam {options.beam}; give --beam {options.nbest}."
         )
     arguments = arguments_for(
         Decoding,

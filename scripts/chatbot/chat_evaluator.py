@@ -52,9 +52,9 @@ class ChatEvaluator:
         answers = [answer.text for _, _, answer in exchanges]
         if len(answers) > 1 and len(set(answers)) == 1:
             write(
-                f"warning: all {len(answers)} questions got the answer {answers[0]!r}. Early in "
-                "the training that is usual; if it stays, try a lower learning rate, more "
-                "epochs, or a corpus with fewer stock answers."
+                f"warning: all {len(answers)} questions got the answer {answers[0]!r}. This is "
+                "usual early in training; if it persists, try a lower learning rate, more epochs, "
+                "or a corpus with fewer stock answers."
             )
 
     def evaluate(self, write: Callable[[str], None]) -> dict[str, float]:
@@ -73,8 +73,8 @@ class ChatEvaluator:
         hits = self.ranker.hits([turns for turns, _, _ in exchanges], references)
         if hits is None:
             write(
-                f"no hits_1_10: it needs {NUM_CANDIDATES} different answers to test on, and there "
-                f"are {len(set(references))}. Keep more with --set held_out=SHARE."
+                f"no hits_1_10: it needs {NUM_CANDIDATES} different held-out answers, and there "
+                f"are {len(set(references))}. Hold out more with --set held_out=SHARE."
             )
             return {}
         return {"hits_1_10": hits}

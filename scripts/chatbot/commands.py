@@ -40,13 +40,13 @@ USAGES = {
     "help": Usage("show this"),
     "quit": Usage("end the conversation, as Ctrl-D does"),
     "new": Usage("forget the earlier turns"),
-    "why": Usage("the likeliest answers to the last question, and what the answer looked at"),
-    "beam": Usage("search with so many beams", "5", int, "a whole number"),
-    "top-p": Usage("sample from the likeliest words of so much probability",
+    "why": Usage("show the likeliest answers, and what each word of the answer attended to"),
+    "beam": Usage("search with this many beams", "5", int, "a whole number"),
+    "top-p": Usage("sample from the likeliest words with this total probability",
                    "0.9", float, "a number"),
-    "temperature": Usage("sample; below 1 prefers likely words more, above 1 less",
+    "temperature": Usage("sample; below 1 favours likely words more, above 1 less",
                          "0.8", float, "a number"),
-    "greedy": Usage("say the likeliest word at each place again"),
+    "greedy": Usage("go back to the likeliest word at each position"),
 }  # fmt: skip
 # What people type alone, without a slash, and mean as a command.
 WORDS = {
@@ -81,7 +81,7 @@ def check_command(command: Command) -> None:
         raise ValueError(f"There is no command /{name}.{suggestion} /help explains them.")
     usage = USAGES[name]
     if argument and not usage.example:
-        raise ValueError(f"/{name} stands alone. Received /{name} {argument}.")
+        raise ValueError(f"/{name} takes no argument. Received /{name} {argument}.")
     if not argument and usage.example:
         raise ValueError(f"/{name} takes {usage.expected}, such as /{name} {usage.example}.")
 
@@ -139,8 +139,8 @@ def describe_decoding(options: DecodingOptions) -> str:
     if given:
         return f"Answers are sampled with {', '.join(given)}."
     if options.beam > 1:
-        return f"Answers are searched with {options.beam} beams."
-    return "Answers have the likeliest word at each place."
+        return f"Answers are found by a search with {options.beam} beams."
+    return "Answers take the likeliest word at each position."
 
 
 def help_lines() -> list[str]:

@@ -28,7 +28,7 @@ FORGOT = "The earlier turns are forgotten."
 NOTHING_SAID = "There is no answer yet. Ask something first."
 HINT = (
     "hint: this chatbot does not know most words of your message, so its answer may be a guess. "
-    "/help says what can be typed."
+    "/help lists what you can type."
 )
 ENDS = ("bye", "quit")  # A chatbot answers a bye.
 MOST = 0.5  # Above this fraction of unknown words the hint is given.
@@ -173,7 +173,7 @@ def line_editing(history: Path) -> Iterator[None]:
         return
     with contextlib.suppress(OSError):
         readline.read_history_file(history)
-    show(f"The arrow keys recall earlier messages, which are kept in {history}.")
+    show(f"The arrow keys recall earlier messages; they are kept in {history}.")
     try:
         yield
     finally:

@@ -41,8 +41,10 @@ def explain(
     width = max(NUM_LIKELY, options.beam)
     answerer = make_answerer(search_options(options, width, width))
     likely = answerer.answer([list(turns)])[0]
-    score = "mutual information" if options.mmi else "log probability over length penalty"
-    lines = [*likely_lines(likely, said, score), "What each word of the answer looked at:"]
+    score = (
+        "mutual information" if options.mmi else ("log probability divided by the length penalty")
+    )
+    lines = [*likely_lines(likely, said, score), "What each word of the answer attended to:"]
     return [*lines, *look_lines(find_looks(opened, turns, said))]
 
 
@@ -90,7 +92,7 @@ def most(words: Sequence[str], fractions: np.ndarray) -> list[tuple[str, float]]
 def look_lines(looks: Sequence[Look]) -> list[str]:
     """Returns a table with a row for each word of an answer."""
     if not looks:
-        return ["  (it has no word)"]
+        return ["  (it has no words)"]
     cells = [
         [look.word, *(f"{word} {fraction:.0%}" for word, fraction in look.words)] for look in looks
     ]

@@ -35,8 +35,8 @@ def make_answerer(
     """
     if recipe.fields.direction != "forward":
         raise ValueError(
-            f"This run was trained with direction={recipe.fields.direction}, to rerank the answers "
-            "of a chatbot: give it with --mmi, and the chatbot's own run in its place."
+            f"This run was trained with direction={recipe.fields.direction}, so it reranks a "
+            "chatbot's answers. Give the chatbot's run here, and this one with --mmi."
         )
     longest = recipe.fields.max_question_length
     decoding = make_decoding(options, recipe.fields.max_answer_length)
@@ -65,7 +65,7 @@ def decode_with(
     recipe, evaluator = session.recipe, session.answer_evaluator
     if not isinstance(evaluator, ChatEvaluator):
         raise ValueError(
-            f"A run of {recipe.name} has no answers to decode or rerank: leave these options out."
+            f"A run of {recipe.name} gives no answers to decode or rerank; leave these options out."
         )
     if tune:
         check_tuning(options)
@@ -89,8 +89,8 @@ def open_second(run_dir: str, language: str) -> SecondModel:
     fields = opened.recipe.fields
     if fields.language != language:
         raise ValueError(
-            f"{run_dir} was trained in {fields.language}, the chatbot in {language}: --mmi takes a "
-            "run of the same corpus."
+            f"{run_dir} was trained on language {fields.language}, the chatbot on {language}. "
+            "--mmi takes a run of the same corpus."
         )
     if fields.direction == "forward":
         raise ValueError(
@@ -113,18 +113,19 @@ def check_reranking(options: DecodingOptions) -> None:
         for name in ("candidates", "mmi_weight", "length_reward"):
             if getattr(options, name) != getattr(DecodingOptions, name):
                 raise ValueError(
-                    f"--{name.replace('_', '-')} is for reranking. Received it without --mmi; give "
-                    "the run that reranks, or leave it out."
+                    f"--{name.replace('_', '-')} belongs to reranking. Received it without --mmi; "
+                    "give --mmi too, or leave it out."
                 )
     elif options.beam > 1 and options.candidates != DecodingOptions.candidates:
         raise ValueError(
-            f"--candidates {options.candidates} says how many answers are sampled, and --beam "
-            f"{options.beam} searches: give --temperature 0.7 in place of the beam, or a wider one."
+            f"--candidates {options.candidates} is the number of sampled answers, but --beam "
+            f"{options.beam} searches. Give --temperature 0.7 instead of --beam, or a wider beam "
+            "instead of --candidates."
         )
     elif options.beam < 2 and not options.samples:
         raise ValueError(
-            "--mmi chooses among several answers. Received neither samples nor a beam; give "
-            "--temperature 0.7, which samples them, or --beam 10."
+            "--mmi chooses among several answers. Received neither sampling nor a beam; give "
+            "--temperature 0.7 or --beam 10."
         )
 
 
@@ -132,12 +133,12 @@ def check_tuning(options: DecodingOptions) -> None:
     """Raises ValueError unless there is a second run, and its weight is left to the search."""
     if options.mmi is None:
         raise ValueError(
-            "--tune searches how much the run of --mmi counts. Received it without --mmi; give the "
-            "run that reranks, or leave --tune out."
+            "--tune searches for the weight of the --mmi run. Received it without --mmi; give "
+            "--mmi too, or leave --tune out."
         )
     for name in ("mmi_weight", "length_reward"):
         if getattr(options, name) != getattr(DecodingOptions, name):
             raise ValueError(
-                f"--tune searches --{name.replace('_', '-')} itself. Received "
-                f"{getattr(options, name)}: leave one of the two out."
+                f"--tune finds --{name.replace('_', '-')} itself. Received "
+                f"{getattr(options, name)}; leave one of the two out."
             )

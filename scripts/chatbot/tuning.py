@@ -54,8 +54,8 @@ def tune_reranking(
     exchanges = evaluator.unasked_exchanges()
     if len(exchanges) < FEWEST:
         raise ValueError(
-            f"--tune needs {FEWEST} test questions besides those that the evaluation asks. "
-            f"Received {len(exchanges)}: train with more of --set held_out=SHARE."
+            f"--tune needs {FEWEST} test questions besides those of the evaluation. Received "
+            f"{len(exchanges)}; train with a larger --set held_out=SHARE."
         )
     greedy = judge(exchanges, language)
     candidates = reranker.candidates([exchange.turns for exchange in exchanges], seed=seed)
@@ -87,7 +87,7 @@ def describe(
     """Returns a table of the trials, and a line for the best one."""
     rows = [(f"{one.weight:g} | {one.length_reward:g}", one.metrics) for one in trials]
     lines = [
-        f"searched on {number} test questions that are not asked below:",
+        f"tuned on {number} test questions that the evaluation below does not ask:",
         f"| weight | length reward | {' | '.join(COLUMNS)} |",
         "|---" * (len(COLUMNS) + 2) + "|",
     ]
@@ -95,11 +95,13 @@ def describe(
         values = " | ".join(f"{metrics[column]:.3f}" for column in COLUMNS)
         lines.append(f"| {name} | {values} |")
     if best.metrics["top_ten"] <= limit:
-        reason = f"the best BLEU with the ten commonest answers at {limit:.3f} at most"
+        reason = (
+            f"the best BLEU among trials whose ten commonest answers make up at most {limit:.3f}"
+        )
     else:
         reason = (
-            f"the fewest stock answers; none came down to {limit:.3f}. Candidates vary more as "
-            "samples than as beams, and with a higher --temperature"
+            f"the fewest stock answers; no trial reached {limit:.3f}. Samples vary more than "
+            "beams, and more with a higher --temperature"
         )
     chosen = f"--mmi-weight {best.weight:g} --length-reward {best.length_reward:g}"
     return [*lines, f"chosen: {chosen} ({reason})"]

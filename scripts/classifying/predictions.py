@@ -45,7 +45,7 @@ def find_images(paths: Sequence[str]) -> list[Path]:
             raise FileNotFoundError(f"There is no file {path}. Give image files or folders.")
         inside = list(pictures_below(path)) if path.is_dir() else []
         if path.is_dir() and not inside:
-            raise ValueError(f"The folder {path} has no image ({', '.join(SUFFIXES)}).")
+            raise ValueError(f"The folder {path} holds no images ({', '.join(SUFFIXES)}).")
         found += inside if path.is_dir() else [path]
     return list(dict.fromkeys(found))
 
@@ -126,17 +126,12 @@ def read_picture(path: Path) -> bytes:
 def pixels_of(content: bytes, shape: Sequence[int]) -> tf.Tensor:
     """Returns the pixels of a picture file, uint8 [height, width, channels]."""
     height, width, channels = shape
-    image = decoded(content, channels)
+    image = decode(tf.constant(content))
+    image = image if channels == CHANNELS else tf.image.rgb_to_grayscale(image)
     if image.shape[:2] != (height, width):
         scaled = tf.image.resize(image, (height, width), method="area")
         image = tf.cast(tf.round(scaled), tf.uint8)
     return image
-
-
-def decoded(content: bytes, channels: int) -> tf.Tensor:
-    """Returns the pixels of a picture that can be decoded, uint8; of one channel they are grey."""
-    pixels = decode(tf.constant(content))
-    return pixels if channels == CHANNELS else tf.image.rgb_to_grayscale(pixels)
 
 
 def check_images(session: Session, what: str) -> None:
@@ -144,7 +139,7 @@ def check_images(session: Session, what: str) -> None:
     if not hasattr(session.data.test.source, "pixels_of"):
         raise ValueError(
             f"{what} needs a run with images. Received a run of {session.recipe.name}, which "
-            f"speaks with `towers {session.recipe.command}`."
+            f"answers with `towers {session.recipe.command}`."
         )
 
 
@@ -152,8 +147,8 @@ def check_one_label(session: Session) -> None:
     """Raises ValueError if an image of the session may have several labels."""
     if getattr(session.recipe.fields, "multi_label", False):
         raise ValueError(
-            "--classes counts which class was taken for which. Received a run with "
-            "multi_label=true, whose pictures have several; leave --classes out."
+            "--classes counts which class was mistaken for which. Received a run with "
+            "multi_label=true, whose pictures have several classes; leave --classes out."
         )
 
 

@@ -26,12 +26,12 @@ USUAL = {"run_dir", "checkpoint", "ask", "stdin", *USUAL_DECODING}
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ChatOptions(ModelOptions):
-    """The model, and the source of the questions; by default they are typed.
+    """The model, and where the questions come from; by default you type them.
 
     Attributes:
         decoding: how answers are found.
         devices: the choice of the devices.
-        ask: ask these questions in turn instead of typed ones (default: none).
+        ask: ask these questions in turn, instead of yours (default: none).
         stdin: print one answer per input line; TABs separate turns.
     """
 

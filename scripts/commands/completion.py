@@ -1,7 +1,7 @@
-"""`towers completion`: the script with which a shell completes `towers` commands.
+"""`towers completion`: a script with which your shell completes `towers` commands.
 
-Prints a script for your shell: put its output where the shell looks for completions, or evaluate it
-when the shell starts.
+Prints a script for your shell. Save it where the shell looks for completions, or evaluate it when
+the shell starts.
 
     eval "$(towers completion bash)"
     towers completion fish > ~/.config/fish/completions/towers.fish
@@ -32,7 +32,9 @@ class CompletionOptions:
 def run(options: CompletionOptions) -> int:
     """Prints the script, made from the options of all commands."""
     with wrong_input():
-        shtab = import_extra("shtab", "completion", "A library makes the script of a shell")
+        shtab = import_extra(
+            "shtab", "completion", ("`towers completion` writes the script with a library")
+        )
     from towers.scripts.main import build_parser
 
     parser = build_parser()

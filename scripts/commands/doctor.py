@@ -1,7 +1,7 @@
-"""`towers doctor`: whether this machine trains as it should, and what to do if it does not.
+"""`towers doctor`: checks that this machine trains correctly, and says what to do if it does not.
 
-Looks at the software, the GPUs, the memory and the disk, and trains a few steps on one tower and on
-all towers: the weights must be the same. Exit code 1 if something is wrong.
+Checks the software, the GPUs, the memory and the disk, and trains a few steps on one tower and on
+all towers, which must end with the same weights. The exit code is 1 if something is wrong.
 
     towers doctor
     towers doctor --towers 4 --json
@@ -37,7 +37,7 @@ class DoctorOptions:
 
     Attributes:
         devices: the choice of the devices.
-        run_dir: where runs will be.
+        run_dir: where your runs will be.
         json: print one JSON object as the last line.
     """
 

@@ -1,4 +1,4 @@
-"""`towers download`: gets a data set from its official address.
+"""`towers download`: downloads a data set from its official address.
 
 towers download mnist
 towers download ptb --data corpora/ptb
@@ -22,7 +22,7 @@ class DownloadOptions:
     Attributes:
         name: mnist, fashion_mnist, cifar10 or ptb.
         data: the folder (default: datasets/NAME).
-        url: another address that serves the same files (default: the official one).
+        url: another address with the same files (default: the official one).
     """
 
     name: Annotated[str, "NAME"]

@@ -1,8 +1,8 @@
-"""`towers estimate`: the size of a recipe's training, before it is trained.
+"""`towers estimate`: the memory and data transfer of a training, before you start it.
 
-Prints how many parameters a recipe has, what its variables, optimizer and gradients take on each
-device, how many bytes move in a step, and what activations take on each tower. The rows of tables
-that are looked up come on top.
+Prints how many parameters a recipe has, how much memory its variables, optimizer and gradients need
+on each device, how many bytes move in a step, and how much memory activations need on each tower.
+Rows that are looked up in tables are not counted.
 
     towers estimate shapes --towers 4
     towers estimate chatbot --set hidden_size=512 --json
@@ -33,7 +33,7 @@ class EstimateOptions(BatchedRecipeOptions):
 
     Attributes:
         towers: number of towers.
-        gpus_per_tower: devices that share the layers of each tower.
+        gpus_per_tower: devices that each tower's layers are split between.
         precision: as `towers train` takes it.
         data: the data's folder, or files (default: datasets/...).
         seed: seed of the order of the data.
@@ -79,14 +79,12 @@ def run(options: EstimateOptions) -> int:
             show(f"device {number} of each tower: {stage.parameters:,} parameters")
         show("\n".join(table(sizes.rows(list(sizes.needs(stage, options.towers))))))
     if activations is None:
-        show("Activations come on top: they grow with the batch.")
+        show("Activations are extra; they grow with the batch.")
     else:
-        bound = (
-            ", at least: what loops keep is not counted." if activations.uncounted else " at most."
-        )
+        bound = "at least" if activations.uncounted else "at most"  # What loops keep is unknown.
         show(
-            f"Activations of a tower's {activations.rows} rows come on top: about "
-            f"{sizes.megabytes(activations.peak)}{bound}"
+            f"Activations are extra: {bound} about {sizes.megabytes(activations.peak)} for a "
+            f"tower's {activations.rows} rows."
         )
     if options.json:
         counted = {"activations": activations and activations._asdict()}

@@ -33,7 +33,7 @@ def run(options: EvaluateOptions) -> int:
     with wrong_input():
         evaluation = open_evaluation(options)
         if not evaluation.session.data.test.steps_per_epoch:
-            raise ValueError("There is no data to evaluate on: give --data.")
+            raise ValueError("There is no data to evaluate on; give --data.")
         if evaluation.session.answer_evaluator is not None:
             import_bleu()  # Not at the end of a long evaluation, where it is used.
         if options.classes:

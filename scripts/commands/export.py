@@ -1,4 +1,4 @@
-"""`towers export`: a trained model as a folder that needs TensorFlow alone.
+"""`towers export`: a trained model as a folder that needs only TensorFlow.
 
 towers export runs/shapes
 towers export runs/shapes --format litert
@@ -27,13 +27,13 @@ from towers.scripts.wrong_input import WrongInputError, wrong_input
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExportOptions(ModelOptions):
-    """The model, and the place of its export.
+    """The model, and where to export it.
 
     Attributes:
-        decoding: how a chatbot answers; the export keeps it.
+        decoding: how an exported chatbot answers.
         output: the folder (default: RUN_DIR/export).
-        overwrite: replace the export that is in the folder.
-        format: saved_model; or litert (TFLite) or onnx, a file of an image network beside it.
+        overwrite: replace the export in the folder.
+        format: saved_model; or litert (TFLite) or onnx, which adds a file of an image network.
     """
 
     decoding: SearchOptions
@@ -51,7 +51,11 @@ def run(options: ExportOptions) -> int:
     if folder.exists() and not (options.overwrite and is_export(folder)):
         raise WrongInputError(
             f"{folder} exists already. Choose another with --output"
-            + (", or replace it with --overwrite." if is_export(folder) else ": it is no export.")
+            + (
+                ", or replace it with --overwrite."
+                if is_export(folder)
+                else ("; it is not an export.")
+            )
         )
     with wrong_input(OSError):  # Such as a folder that cannot be made.
         line = publish_whole(write, folder)
@@ -60,7 +64,7 @@ def run(options: ExportOptions) -> int:
 
 
 def is_export(folder: Path) -> bool:
-    """Returns whether a folder is what this command wrote."""
+    """Returns whether this command wrote the folder."""
     return (folder / "model" / "saved_model.pb").exists() and (folder / "settings.json").exists()
 
 
@@ -77,15 +81,17 @@ def choose_writer(options: ExportOptions) -> Callable[[Path], str]:
     recipe, decoding = find_recipe(RunDirectory(options.run_dir).read()["recipe"]), options.decoding
     if not recipe.command:
         if decoding != SearchOptions():
-            raise ValueError(f"A run of {recipe.name} has no text: leave out the decoding options.")
+            raise ValueError(f"A run of {recipe.name} has no text; leave out the decoding options.")
         return writers.classifier_writer(options, options.format)
     if options.format != "saved_model":
-        raise ValueError(f"--format {options.format} is of image networks. Received {recipe.name}.")
+        raise ValueError(
+            f"--format {options.format} is for image networks. Received a run of {recipe.name}."
+        )
     opened = open_model(options, command=recipe.command)
     if decoding.seed:
         raise ValueError(
-            f"Received --seed {decoding.seed}, which an export does not keep: leave it out. Its "
-            "signature takes a seed with each call."
+            "An export keeps no seed: its signature takes one with each call. Received --seed "
+            f"{decoding.seed}; leave it out."
         )
     if recipe.command == "chat":
         return writers.chatbot_writer(opened, decoding)
@@ -95,7 +101,7 @@ def choose_writer(options: ExportOptions) -> Callable[[Path], str]:
 def publish_whole(write: Callable[[Path], str], folder: Path) -> str:
     """Writes a folder that is there as a whole or not at all; returns what `write` returns.
 
-    What a process left that was killed while it wrote this folder is removed.
+    What a killed process left of this folder is removed.
     """
     unfinished = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
     for leftover in folder.parent.glob(f".{glob.escape(folder.name)}.*.tmp"):

@@ -1,4 +1,4 @@
-"""`towers generate`: text that continues a prompt, by a trained language model.
+"""`towers generate`: continues a prompt with a trained language model.
 
 towers generate runs/stories --prompt "the kite" --length 30
 towers generate runs/stories --num-samples 3 --top-p 0.9
@@ -32,7 +32,7 @@ class GeneratedSamplingOptions(SamplingOptions):
     """The sampling of a text.
 
     Attributes:
-        temperature: below 1 prefers likely words more, above 1 less.
+        temperature: below 1 favours likely words more, above 1 less.
     """
 
     temperature: Annotated[Amount, "T"] = 1.0
@@ -46,8 +46,8 @@ class GenerateOptions(ModelOptions):
         sampling: of the words.
         devices: the choice of the devices.
         prompt: words separated by spaces.
-        length: words after the prompt.
-        num_samples: texts to write.
+        length: number of words after the prompt.
+        num_samples: number of texts to write.
     """
 
     sampling: GeneratedSamplingOptions
@@ -103,8 +103,8 @@ def generate(
 def warn_of_unknown(unknown: int, count: int) -> None:
     """Warns of words or characters of a prompt that the model does not know."""
     warnings.warn(
-        f"{unknown} of the {count} tokens of the prompt are unknown to the model: it has not seen "
-        "these words or characters. Use others, or train on a text that has them.",
+        f"{unknown} of the {count} tokens of the prompt are unknown to the model, which was not "
+        "trained on these words or characters. Use others, or train on a text that has them.",
         RuntimeWarning,
         stacklevel=2,
     )

@@ -1,8 +1,8 @@
-"""`towers launch`: one process per GPU or share of the cores, each with its log, ended together.
+"""`towers launch`: starts one process per GPU or share of the cores, each with its log.
 
 Starts one process per GPU, or per share of the cores. Each process has its own towers and its part
-of every batch; together they train one model. With --ray they are workers of a Ray cluster. Where a
-scheduler starts the processes (srun, Kubernetes), write `towers train` instead.
+of every batch; together they train one model, and they end together. With --ray they are workers of
+a Ray cluster. If a scheduler starts the processes (srun, Kubernetes), use `towers train` instead.
 
     towers launch --processes 2 -- train shapes
     towers launch --ray auto --workers 4 --gpus-per-worker 1 -- train shapes
@@ -35,7 +35,7 @@ from towers.scripts.shown import show
 from towers.scripts.wrong_input import wrong_input
 
 USAGE = "towers launch [options] -- train RECIPE ..."
-PRIVATE = "the processes talk in a network of their own, which nothing outside reaches"
+PRIVATE = "the processes use a private network, which nothing outside can reach"
 
 
 def run(options: LaunchOptions) -> int:
@@ -75,5 +75,5 @@ def say_what_is_open(are_all_here: bool, addresses: Sequence[str]) -> None:
             enter_private_network()
             return show(PRIVATE, flush=True)
         except OSError as error:
-            why = f" (this system gives no network of its own: {error.strerror or error})"
+            why = f" (this system allows no private network: {error.strerror or error})"
     return show(towers.processes.exposure(addresses, why), flush=True, colour="yellow")

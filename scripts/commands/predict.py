@@ -1,7 +1,7 @@
-"""`towers predict`: the classes of image files, by a trained image network.
+"""`towers predict`: classifies image files with a trained network.
 
 Prints the most probable classes of image files. Images are scaled to the network's size. A file
-that is no image is named and left out; the exit code is 2 then.
+that is not an image is named and skipped, and then the exit code is 2.
 
     towers predict runs/shapes photo.png
     towers predict runs/shapes photos/ --top 1 --json
@@ -33,7 +33,7 @@ class PredictOptions(ModelOptions):
     Attributes:
         files: pictures, or folders of them.
         top: number of classes to print for each file.
-        csv: print lines of path, class and probability in place of text.
+        csv: print lines of path, class and probability instead of text.
         json: print one JSON object as the last line.
     """
 

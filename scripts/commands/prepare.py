@@ -1,6 +1,6 @@
 """`towers prepare`: makes the cache of a corpus, and prints a summary of it.
 
-Turns a corpus into the cache that the training reads. `towers train` does it too if it is needed.
+Turns a corpus into the cache that training reads. `towers train` also does this if it is needed.
 
     towers prepare chatbot --language zh --data my.conv
     towers prepare chatbot --data dialogues/ --processes 4
@@ -29,7 +29,7 @@ class PrepareOptions(RecipeOptions):
         data: files and folders (default: the embedded corpus).
         processes: number of processes that tokenise (default: one per core).
         show: print the first N examples as the model will see them (default: none).
-        json: print a JSON object for each of them, and one about the data as the last line.
+        json: print a JSON object for each example, and one about the data as the last line.
     """
 
     data: Paths | None = None

@@ -1,7 +1,7 @@
-"""`towers runs`: all runs in a folder, or some of them side by side.
+"""`towers runs`: all runs in a folder, or several side by side.
 
-Lists the runs at and below a folder, or compares some: the settings that differ, and the last
-metrics side by side. TensorBoard shows their curves.
+Lists the runs in a folder and its subfolders, or compares several: the settings that differ, and
+    the last metrics side by side. TensorBoard shows their curves.
 
     towers runs
     towers runs compare runs/shapes runs/again
@@ -60,7 +60,7 @@ def listed_runs(paths: Sequence[str]) -> list[Overview]:
     if len(paths) > 1:
         hint = f"To compare runs, write: towers runs {COMPARE} {' '.join(paths)}"
         if not os.path.dirname(paths[0]) and not os.path.exists(paths[0]):  # A word.
-            hint = "It lists and compares; a run is a folder, to be moved and removed as one."
+            hint = "It only lists and compares runs; move or remove a run like any folder."
         raise WrongInputError(
             f"`towers runs` takes one folder. Received {len(paths)}: {', '.join(paths)}. {hint}"
         )
@@ -68,8 +68,8 @@ def listed_runs(paths: Sequence[str]) -> list[Overview]:
     runs = list(find_runs(folder))
     if not runs:
         raise WrongInputError(
-            f"There is no run in {folder}. Give the folder of run directories; `towers train` "
-            "makes them in runs/ by default."
+            f"There is no run in {folder}. Give a folder that holds run directories; by default "
+            "`towers train` makes them in runs/."
         )
     return runs
 

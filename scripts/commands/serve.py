@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from towers.scripts.serving.served_chatbot import ServedChatbot
 
 ORIGIN = Bound(
-    "* or origins as browsers send them, such as https://example.org",
+    "* or origins such as https://example.org",
     lambda text: text == "*" or bool(re.fullmatch(r"[a-z][a-z0-9+.-]*://[^/?#@\sA-Z]+", text)),
 )
 TOKEN = "TOWERS_TOKEN"  # The environment variable.
@@ -48,7 +48,7 @@ USUAL = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ServeOptions(ModelOptions):
-    """The model, where the service listens, and to whom.
+    """The model, and where and for whom the service listens.
 
     Attributes:
         limits: of the service.
@@ -56,18 +56,18 @@ class ServeOptions(ModelOptions):
         devices: the choice of the devices.
         host: where to listen (default: 127.0.0.1, this machine only).
         port: port; 0 takes any free one.
-        token_file: clients must give the token that this file holds (default: that in the
-            environment variable TOWERS_TOKEN, if there is one).
-        allow_origin: pages of these origins may use the service; * for those of all sites
-            (default: none but its own).
-        allow_host: further names to which a local server without a token answers, such as a
-            proxy's (default: none).
-        ignore_system: leave out system messages instead of refusing them.
-        any_model: requests may name any model, or none; the one that is served answers.
+        token_file: clients must send the token in this file (default: the one in the environment
+            variable TOWERS_TOKEN, if it is set).
+        allow_origin: web pages of these origins may use the service; * for all (default: only its
+            own page).
+        allow_host: other host names that a local server without a token accepts, such as a proxy's
+            (default: none).
+        ignore_system: ignore system messages instead of refusing them.
+        any_model: accept requests that name any model, or none.
         log_messages: print questions and answers.
         access_log: print a line for each request: time, method, path, status, milliseconds.
         title: of the page (default: the run's name).
-        greeting: a sentence with which the page begins.
+        greeting: a sentence at the top of the page.
     """
 
     limits: Limits
@@ -110,15 +110,15 @@ def read_token(path: str | None) -> str | None:
             token, source = Path(path).read_text(encoding="utf-8"), path
         except (OSError, UnicodeDecodeError) as error:
             raise ValueError(
-                f"--token-file takes a file with a token. Received {path!r}, which cannot be read: "
-                f"{getattr(error, 'strerror', None) or 'it is not UTF-8'}."
+                f"--token-file takes a file that holds a token. Received {path!r}, which cannot "
+                f"be read: {getattr(error, 'strerror', None) or 'it is not UTF-8'}."
             ) from error
     if token is None:
         return None
     token = token.strip()
     if not (token and token.isascii() and token.isprintable()):
         raise ValueError(
-            f"{source} must hold a token of ASCII characters. Received none; write one with: "
+            f"{source} must hold a token of ASCII characters. Received none; make one with: "
             "openssl rand -hex 32"
         )
     return token
@@ -183,13 +183,13 @@ def print_start(
     address = server.address_of(bound)
     if not server.is_local(bound) and token is None:
         show(
-            "warning: anyone who reaches this machine can use the service; give a token with "
+            "warning: anyone who can reach this machine can use the service; set a token with "
             f"--token-file or {TOKEN}."
         )
     elif origins and token is None:
         sites = "any site" if "*" in origins else ", ".join(origins)
         show(
-            f"warning: in a browser on this machine, pages of {sites} can use the "
-            f"service; give a token with --token-file or {TOKEN}."
+            f"warning: in a browser on this machine, pages of {sites} can use the service; set a "
+            f"token with --token-file or {TOKEN}."
         )
     show(f"{name} is served at {address} (API: {address}/v1); Ctrl-C stops it", flush=True)

@@ -1,8 +1,8 @@
 """`towers train`: trains a recipe, or continues its run.
 
-Trains a recipe. The same command continues an interrupted run. A line of report has the mean loss
-since the last one, and in brackets that of each tower, t0, t1 and so on; on a narrow terminal the
-least and the largest, such as (t1 0.04 - t2 0.13).
+Trains a recipe. The same command continues an interrupted run. A report line shows the mean loss
+since the last one, and in brackets each tower's, t0, t1 and so on; on a narrow terminal, only the
+smallest and the largest, such as (t1 0.04 - t2 0.13).
 
     towers train shapes --towers 2
     towers train --config runs/shapes/run.toml --run-dir runs/again
@@ -40,7 +40,7 @@ class TrainedRecipeOptions(BatchedRecipeOptions):
     """The choice of a recipe, here or in a config file.
 
     Attributes:
-        recipe: see `towers recipes`; a config file may name it.
+        recipe: see `towers recipes`; a config file can name it.
         epochs: passes over the training data (default: the recipe's).
         config: options and fields in TOML (or YAML), such as a run's run.toml; the command line
             wins (default: none).
@@ -86,8 +86,8 @@ def completed(given: dict[str, Any]) -> dict[str, Any]:
         given = merged(read_config(Path(given["config"]), TrainCommandOptions), given)
     if not given.get("recipe"):
         raise ValueError(
-            "`towers train` takes a RECIPE, here or in the file of --config. Received neither; "
-            "`towers recipes` lists them."
+            "`towers train` takes a RECIPE, on the command line or in the --config file. Received "
+            "neither; `towers recipes` lists them."
         )
     return given
 
@@ -128,7 +128,8 @@ def numbered(run_dir: str | None) -> str | None:
         return run_dir
     if processes.find_place() is not None:
         raise ValueError(
-            f"Several processes need one directory. Received --run-dir {run_dir}; write the number."
+            f"Several processes need the same directory. Received --run-dir {run_dir}; give a "
+            "number instead of {n}."
         )
     names = (run_dir.replace(NUMBER, str(n)) for n in itertools.count(1))
     return next(one for one in names if not os.path.lexists(one))

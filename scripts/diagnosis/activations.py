@@ -15,7 +15,7 @@ NOT_MADE = ("Placeholder", "Const", "ReadVariableOp")  # Counted as data, weight
 
 
 class Activations(NamedTuple):
-    """What a tower's pass takes beside its variables and gradients of these.
+    """The memory that a tower's pass takes beside its variables and their gradients.
 
     Attributes:
         peak: bytes of the largest moment, with ops one after the other.

@@ -49,7 +49,7 @@ def find_software() -> Iterator[Finding]:
     built = tf.sysconfig.get_build_info()
     yield Finding(OK, "TensorFlow", f"{tf.__version__}, Keras {keras.__version__}")
     if not built.get("is_cuda_build"):
-        yield Finding(OK, "CUDA", "this TensorFlow is built for CPUs alone")
+        yield Finding(OK, "CUDA", "this TensorFlow is built for CPUs only")
     else:
         versions = f"CUDA {built.get('cuda_version')}, cuDNN {built.get('cudnn_version')}"
         yield Finding(OK, "CUDA", f"TensorFlow is built for {versions}")
@@ -60,12 +60,12 @@ def find_processor(processor: Path = PROCESSOR) -> Iterator[Finding]:
     """Yields the cores, whether they multiply in bfloat16, and TensorFlow's kernels for them."""
     cores = towers.devices.num_cores()
     text = processor.read_text(encoding="utf-8") if processor.exists() else ""
-    fast = ", which multiply in bfloat16" if set(BFLOAT16) & set(text.split()) else ""
+    fast = ", with bfloat16 multiplication" if set(BFLOAT16) & set(text.split()) else ""
     yield Finding(OK, "processor", f"{cores} core{'s' * (cores != 1)}{fast}")
     if os.environ.get(KERNELS) == "0":
         yield Finding(
-            WARNING, "kernels", f"without oneDNN's, since {KERNELS}=0",
-            "leave the variable out: they are usually faster",
+            WARNING, "kernels", f"oneDNN's kernels are off, since {KERNELS}=0",
+            "unset the variable: they are usually faster",
         )  # fmt: skip
 
 
@@ -79,7 +79,7 @@ def find_driver(driver: Path, num_gpus: int) -> Iterator[Finding]:
     if not num_gpus:
         yield Finding(
             WRONG, "GPUs", "there is a driver, but TensorFlow finds no GPU",
-            f"install CUDA's libraries in your clone with: {installs('gpu')}; and see that "
+            f"install CUDA's libraries in your clone with: {installs('gpu')}; and check that "
             "CUDA_VISIBLE_DEVICES does not hide the GPUs",
         )  # fmt: skip
 
@@ -131,10 +131,10 @@ def peer_access(text: str) -> Finding:
     cells = [cell for row in rows for cell in row[1:] if not cell.startswith("GPU")]
     links = [cell for cell in cells if cell != "X"]
     if not links:
-        return Finding(WARNING, "peer access", "unknown: nvidia-smi does not tell", "see its help")
+        return Finding(WARNING, "peer access", "unknown: nvidia-smi does not say", "see its help")
     wrong = sorted({cell for cell in links if cell != "OK"})
     if not wrong:
-        return Finding(OK, "peer access", "every GPU reads every other one directly")
+        return Finding(OK, "peer access", "every GPU can read every other one directly")
     return Finding(
         WARNING, "peer access", f"not between all GPUs ({', '.join(wrong)})",
         "copies go through the host; prefer --parameters cpu, or put the GPUs on one switch",
@@ -145,7 +145,7 @@ def find_room(folder: Path, memory: Path = MEMORY) -> Iterator[Finding]:
     """Yields the free memory of the machine and the free space of a folder's disk."""
     free = free_memory(memory)
     if free is not None:
-        yield enough("memory", free, LITTLE_MEMORY, "end other programs, or use a smaller batch")
+        yield enough("memory", free, LITTLE_MEMORY, "close other programs, or use a smaller batch")
     existing = next(one for one in (folder, *folder.resolve().parents) if one.exists())
     free = shutil.disk_usage(existing).free
     remedy = "remove runs that you do not need, or choose another disk with --run-dir"

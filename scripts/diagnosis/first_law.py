@@ -37,7 +37,7 @@ def compare_weights(what: str, expected: Sequence[Any], found: Sequence[Any]) ->
     largest = max(np.abs(weight).max() for weight in expected)
     pairs = zip(expected, found, strict=True)
     difference = max(np.abs(one - other).max() for one, other in pairs) / largest
-    text = f"differ by {difference:.1e} of the largest weight from one tower's"
+    text = f"weights differ from one tower's by {difference:.1e} of the largest"
     if difference <= TOLERANCE:
         return Finding(OK, what, text)
     return Finding(WRONG, what, f"{text}, more than {TOLERANCE:g}", REMEDY)
@@ -47,10 +47,10 @@ def check_copies(devices: Sequence[str]) -> Finding:
     """Returns whether known values that are summed over all devices come out right on each."""
     wrong = towers.engine.wrong_sums(tuple(devices))
     if not wrong:
-        return Finding(OK, "copies", f"right between {len(devices)} devices")
+        return Finding(OK, "copies", f"correct between {len(devices)} devices")
     return Finding(
-        WRONG, "copies", f"sums come out wrong on {', '.join(wrong)}",
-        "use --parameters cpu; on many machines the IOMMU or PCI access control has to be off",
+        WRONG, "copies", f"wrong sums on {', '.join(wrong)}",
+        "use --parameters cpu; many machines need the IOMMU or PCI access control switched off",
     )  # fmt: skip
 
 

@@ -54,8 +54,8 @@ def chatbot_writer(opened: OpenModel, options: SearchOptions) -> Callable[[Path]
     fields = opened.recipe.fields
     if fields.direction != "forward":
         raise ValueError(
-            f"{opened.directory.path} was trained with direction={fields.direction}, to rerank the "
-            "answers of a chatbot. Export the chatbot's own run."
+            f"{opened.directory.path} was trained with direction={fields.direction}, so it "
+            "reranks a chatbot's answers. Export the chatbot's own run."
         )
     decoding = make_decoding(
         DecodingOptions(**dataclasses.asdict(options)), fields.max_answer_length
@@ -110,7 +110,7 @@ def classifier_writer(options: ModelOptions, file_format: str) -> Callable[[Path
         OSError: a file cannot be read.
     """
     if file_format == "onnx":
-        import_extra("tf2onnx", "onnx", "--format onnx is written by tf2onnx")
+        import_extra("tf2onnx", "onnx", "--format onnx uses tf2onnx")
     evaluation = open_evaluation(
         EvaluateOptions(options.run_dir, options.checkpoint, devices=DeviceOptions(towers=1))
     )
@@ -165,9 +165,11 @@ def language_model_writer(opened: OpenModel, options: SearchOptions) -> Callable
         ValueError: the options are impossible.
     """
     if options.beam > 1:
-        raise ValueError("A language model samples: leave out --beam.")
+        raise ValueError("A language model samples; leave out --beam.")
     if options.length_penalty != SearchOptions.length_penalty:
-        raise ValueError("--length-penalty is of a beam search, and a language model samples.")
+        raise ValueError(
+            "--length-penalty is for beam search, and a language model samples; leave it out."
+        )
     arguments = arguments_for(
         Decoding,
         options,
@@ -199,7 +201,7 @@ def write_model(
         signatures: `tf.function`s with an input signature. Each is an attribute of the loaded
             model and a signature of its name; the first is also the default one of TensorFlow
             Serving.
-        about: recipe and step, and the run's directory, of which README.md tells.
+        about: recipe, step and the run's directory, for README.md.
     """
     leave_out_cudnn(model)
     module = tf.Module()
@@ -229,7 +231,7 @@ def readme(signatures: dict[str, Callable[..., Any]], title: str, directory: Run
         f"# {title}",
         f"Result of the run: {run.result or 'not evaluated'}.",
         f"Made with {', '.join(f'{name} {one}' for name, one in versions.items())}. It needs "
-        "TensorFlow, this version or a later one: `tf.saved_model.load('model')`.",
+        "TensorFlow in this version or later: `tf.saved_model.load('model')`.",
     ]
     if "answer" in signatures:
         lines.append(f"`{PROGRAM.name}` asks it; for Chinese it also needs jieba.")

@@ -16,19 +16,22 @@ DEVICES = Path("/dev")
 
 
 def check_together(options: LaunchOptions) -> None:
-    """Raises ValueError for options of which only one with or without --ray has a use."""
-    names, use = ("processes", "gpus", "cluster", "index"), "not with --ray, which has --workers"
+    """Raises ValueError for options that have no use with --ray, or none without it."""
+    names, use = (
+        ("processes", "gpus", "cluster", "index"),
+        "cannot be used with --ray; use --workers",
+    )
     if options.ray is None:
         names = ("workers", "gpus_per_worker", "max_restarts", "storage")
-        use = "only with --ray ADDRESS. Give it, or --processes instead"
+        use = "can only be used with --ray ADDRESS; give that too, or use --processes"
     given = [name for name in names if getattr(options, name) != getattr(LaunchOptions, name)]
     if given:
         flags = ", ".join("--" + name.replace("_", "-") for name in given)
-        raise ValueError(f"{flags}: {use}.")
+        raise ValueError(f"{flags} {use}.")
     workers = options.workers or ()
     if len(workers) > 2 or sorted(workers) != list(workers):
         raise ValueError(
-            "--workers takes a number, or the least and the most such as 2,4. Received "
+            "--workers takes a number, or a minimum and a maximum such as 2,4. Received "
             f"{','.join(map(str, workers))}."
         )
 
@@ -51,8 +54,8 @@ def choose_cluster(
     place = towers.processes.find_place(environment)
     if place is not None:
         raise ValueError(
-            f"This process is number {place.index} of {len(place.addresses)} already, as TF_CONFIG "
-            "or Slurm says: write towers train instead of towers launch -- train."
+            f"TF_CONFIG or Slurm already makes this process number {place.index} of "
+            f"{len(place.addresses)}; use towers train instead of towers launch -- train."
         )
     addresses, index = options.cluster, options.index
     if addresses is None:
@@ -63,9 +66,9 @@ def choose_cluster(
     count = len(set(map(towers.processes.host_and_port, addresses)))
     if index is None or not 0 <= index < count == len(addresses) or options.processes is not None:
         raise ValueError(
-            "--cluster has one process for each address, all different: leave out --processes, and "
-            f"say by --index which of them this machine is, from 0 to {len(addresses) - 1}. "
-            f"Received --cluster {','.join(addresses)} --index {index}."
+            "--cluster starts one process for each address, and all must differ. Leave out "
+            "--processes, and give this machine's position with --index, from 0 to "
+            f"{len(addresses) - 1}. Received --cluster {','.join(addresses)} --index {index}."
         )
     return addresses, [index]
 
@@ -109,8 +112,8 @@ def gpu_shares(gpus: Sequence[int] | None, num_processes: int) -> list[list[str]
         )
     if len(gpus) % num_processes:
         raise ValueError(
-            f"--gpus must name as many GPUs for every process. Received {len(gpus)} GPUs for "
-            f"{num_processes} processes."
+            f"--gpus must name the same number of GPUs for each process. Received {len(gpus)} "
+            f"GPUs for {num_processes} processes."
         )
     size = len(gpus) // num_processes
     shares = [gpus[start : start + size] for start in range(0, len(gpus), size)]

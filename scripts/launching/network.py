@@ -1,7 +1,7 @@
 """A network of their own for the processes of a local launch, which nothing else can reach.
 
-TensorFlow's server listens on all interfaces and authenticates nobody: whoever reaches it reads
-and writes files as the user. A network namespace has only a loopback of its own
+TensorFlow's server listens on all interfaces and authenticates nobody: anyone who reaches it can
+read and write files as the user. A network namespace has only a loopback of its own
 (`man 7 network_namespaces`). The launcher goes into it, and all that it starts is there too.
 """
 

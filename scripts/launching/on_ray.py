@@ -31,9 +31,9 @@ from towers.scripts.wrong_input import EXIT_CODE as WRONG_INPUT
 from towers.scripts.wrong_input import WrongInputError, fail, wrong_input
 
 OPEN = (
-    "warning: whoever reaches the Ray cluster {} runs programs as you, and whoever reaches the "
-    "port of a worker's TensorFlow, open on every address of its machine, reads and writes files: "
-    "let the machines of the cluster alone reach each other"
+    "warning: anyone who can reach the Ray cluster {} can run programs as you, and anyone who can "
+    "reach the port of a worker's TensorFlow, which listens on every address of its machine, can "
+    "read and write your files; let only the machines of the cluster reach each other"
 )
 NODES_SECONDS = 600  # For which a lost machine may be replaced.
 WITH_FEWER, FEWER_SECONDS = "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", {False: "60", True: "20"}
@@ -140,7 +140,7 @@ def make_trainer(options: LaunchOptions, arguments: Sequence[str], notes: Any) -
             from towers.scripts.launching.on_ray import run_worker
         except ImportError as error:
             raise RuntimeError(
-                f"{socket.gethostname()} lacks towers ({error}): install the same version there."
+                f"{socket.gethostname()} lacks towers ({error}); install the same version there."
             ) from error
         run_worker(**config)
 
@@ -208,8 +208,8 @@ def run_worker(arguments: Sequence[str], folder: str, run_dir: str | None, notes
     place = f"{who} on {ray.util.get_node_ip_address()}"
     if not os.path.isdir(folder):
         raise RuntimeError(
-            f"{place} has no folder {folder}: start from one that all machines have, with the code "
-            "and the data in it."
+            f"{place} has no folder {folder}; start from a folder that all machines have, with "
+            "the code and the data in it."
         )
     os.chdir(folder)
     os.environ.update({**core_share(context.get_local_world_size()), **os.environ})

@@ -23,17 +23,17 @@ class LaunchOptions:
     Attributes:
         command_line: `train` with its arguments, the same on every machine.
         processes: number of processes on this machine (default: one per GPU, or 2).
-        gpus: GPUs to deal to the processes, in order (default: all; none with --cluster).
+        gpus: GPUs to distribute among the processes, in order (default: all; none with --cluster).
         log_dir: folder of worker.0.log, ...
-        cluster: several machines, a process on each (default: this one).
+        cluster: addresses of several machines, with a process on each (default: this machine).
         index: position of this machine's address in --cluster, from 0 (default: none).
         ray: train in workers of this Ray cluster: host:port, auto, or local to start one here
             (default: without Ray).
-        workers: number of Ray workers, or the least and the most, such as 2,4 (default: 2).
+        workers: number of Ray workers, or a minimum and a maximum such as 2,4 (default: 2).
         gpus_per_worker: GPUs of each Ray worker.
-        max_restarts: how often Ray starts the workers again after one was lost.
-        storage: folder or address (s3://...) where the run is kept if the machines share none
-            (default: the run directory is on all of them).
+        max_restarts: how often Ray restarts the workers after one is lost.
+        storage: folder or address (s3://...) that keeps the run if the machines share no disk
+            (default: they share the run directory).
     """
 
     command_line: Annotated[

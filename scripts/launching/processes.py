@@ -47,7 +47,7 @@ def train_arguments(command_line: Sequence[str]) -> list[str]:
     arguments = arguments[1:] if arguments[:1] == ["--"] else arguments
     if arguments[:1] != ["train"]:
         raise ValueError(
-            "towers launch starts `train`: write -- and then train with its arguments. Received "
+            "towers launch only starts `train`: write --, then train and its arguments. Received "
             f"{' '.join(arguments) or 'nothing'}."
         )
     read_command(arguments)
@@ -137,7 +137,7 @@ class WorkerProcess:
         return f"worker {self.index} {how}; the end of {self.log}:{tail}"
 
     def _log_from(self, position: int) -> bytes:
-        """Returns the log from a position on; nothing of one that somebody removed meanwhile."""
+        """Returns the log from a position on; nothing if somebody removed it meanwhile."""
         try:
             with self.log.open("rb") as log:
                 log.seek(position)

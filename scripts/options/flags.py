@@ -52,8 +52,8 @@ def add_flag(container: argparse._ActionsContainer, setting: Setting, is_rare: b
         options["action"] = argparse.BooleanOptionalAction if is_switch else "store_true"
     else:
         options["type"] = reader(setting)
-    if typing.get_origin(setting.kind) is typing.Literal:
-        options["choices"] = typing.get_args(setting.kind)
+    if setting.choices:
+        options["choices"] = setting.choices
     if setting.is_argument:
         action = container.add_argument(setting.name, **options)
     else:
@@ -111,7 +111,7 @@ class Parser(argparse.ArgumentParser):
         options_left = (text for text in left if text.startswith("-") or "=" in text)
         unknown = next((text.partition("=")[0] for text in options_left), None)
         if left and unknown is None:
-            self.error(f"{left[0]!r} is a word too many for `{self.usage}`")
+            self.error(f"unexpected argument {left[0]!r}: the usage is `{self.usage}`")
         if unknown is not None:
             name = unknown.lstrip("-")
             texts = (text for action in self._actions for text in action.option_strings)
@@ -155,7 +155,7 @@ class Parser(argparse.ArgumentParser):
         return formatter.format_help().strip()
 
     def add_help_all(self) -> None:
-        """Adds `--help-all`, of which the help speaks if it leaves something out."""
+        """Adds `--help-all`, which the help names if it leaves something out."""
         leaves_out = any(getattr(action, "is_rare", False) for action in self._actions)
         text = "show all options" if leaves_out else argparse.SUPPRESS
         self.add_argument("--help-all", action=HelpAll, nargs=0, help=text)

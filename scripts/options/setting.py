@@ -124,11 +124,15 @@ class Setting(NamedTuple):
         return is_list and (self.flag.get("nargs", "?") != "?" or "action" in self.flag)
 
     @property
+    def choices(self) -> tuple[str, ...]:
+        """The names among which it chooses; none if it takes other values."""
+        return typing.get_args(self.kind) if typing.get_origin(self.kind) is Literal else ()
+
+    @property
     def takes(self) -> str:
-        """What it takes, in words, whatever the bounds."""
-        if typing.get_origin(self.kind) is Literal:
-            *others, last = typing.get_args(self.kind)
-            return f"{', '.join(others)} or {last}"
+        """What it takes, in words, without the bounds."""
+        if self.choices:
+            return f"{', '.join(self.choices[:-1])} or {self.choices[-1]}"
         names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
         return names.get(self.kind, "values such as 1,2")
 
@@ -137,7 +141,7 @@ class Setting(NamedTuple):
         return (value is None and self.is_optional) or is_of(self.kind, value)
 
     def broken(self, value: Any) -> list[Bound]:
-        """Returns the bounds outside of which a value is."""
+        """Returns the bounds that a value breaks."""
         values = value if isinstance(value, tuple) else () if value is None else (value,)
         return [bound for bound in self.bounds if not all(map(bound.holds, values))]
 

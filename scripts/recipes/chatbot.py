@@ -15,7 +15,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from towers.scripts.shown import show
 from towers.scripts.training import fields as common
@@ -39,8 +39,8 @@ class Fields(common.TextFields):
     """The common fields, those of a text, and:
 
     Attributes:
-        batch_size: most pairs in one update, over all towers.
-        batch_tokens: most tokens in one update, padding included.
+        batch_size: maximum number of pairs in one update, over all towers.
+        batch_tokens: maximum number of tokens in one update, padding included.
         kind: kind of the files, such as conv, tsv or json_lines; auto recognises it.
         encoding: encoding of the files.
         columns: names of the columns of question and answer in CSV, Parquet or JSON, such as
@@ -48,43 +48,47 @@ class Fields(common.TextFields):
         sender: name of the column of senders, in files with a message in each record.
         text: name of the column of their texts.
         time: name of the column of their times.
-        me: the sender whose messages are the answers; by default those of a known role are.
+        me: the sender whose messages are the answers; by default, one with a known role.
         answers: a file with an answer on each line, beside the file of questions.
-        fix_text: whether letters that were decoded by a wrong codec are repaired.
-        simplify: whether traditional Chinese characters become simplified ones.
+        fix_text: whether letters that were decoded with the wrong codec are repaired.
+        simplify: whether traditional Chinese characters are simplified.
         pairing: alternate (turns 1-2, 3-4, ...) or sliding (1-2, 2-3, ...).
         context: number of earlier turns of the dialogue that belong to a question.
-        held_out: fraction of a corpus's dialogues that is kept for the test.
-        vocabulary_size: most frequent words that get an id; without copies also characters.
-        min_dialogues: words that are in fewer dialogues of the training part get no id; 0 means 1,
-            or 3 for the embedded dialogues, whose made-up names are there to be copied.
-        copy_unknown: whether words without an id are copied from the question to the answer, such
-            as names; otherwise they are spelled by characters.
-        max_question_length: tokens of a question; only the last of a longer one are read.
-        max_answer_length: tokens of an answer; training leaves out pairs with longer ones.
-        max_answer_repeats: most pairs with the same answer that are trained on, whatever its
+        held_out: fraction of a corpus's dialogues that is held out for the test.
+        vocabulary_size: number of the most frequent words that get an id; without copy_unknown,
+            also of characters.
+        min_dialogues: words in fewer training dialogues than this get no id; 0 means 1, or 3 for
+            the embedded dialogues, whose made-up names should be copied.
+        copy_unknown: whether words without an id, such as names, are copied from the question to
+            the answer; otherwise they are spelled in characters.
+        max_question_length: maximum tokens of a question; of a longer one, only the last are read.
+        max_answer_length: maximum tokens of an answer; training leaves out pairs with longer
+            answers.
+        max_answer_repeats: maximum number of training pairs with the same answer, ignoring
             punctuation and capital letters; 0 for all.
-        fixed_shapes: whether training batches have at most 16 shapes, as --xla wants them, which
-            compiles a step for each shape; they have more padding.
-        direction: forward trains a chatbot. backward trains the questions from the answers, and
-            answers the answers without a question, for models that rerank a chatbot's answers.
+        fixed_shapes: whether training batches have at most 16 shapes, with more padding; --xla sets
+            it, since it compiles a step for each shape.
+        direction: forward trains a chatbot. For models that rerank a chatbot's answers, backward
+            predicts the questions from the answers, and answers predicts the answers without a
+            question.
         network: recurrent or transformer.
         cell: lstm or gru, of the recurrent network.
-        embedding_size: numbers for a token of the recurrent network.
-        hidden_size: units of each recurrent layer; numbers for a token of the Transformer.
-        heads: attention heads of the Transformer; hidden_size is an even multiple.
+        embedding_size: size of a token's vector in the recurrent network.
+        hidden_size: units of each recurrent layer; size of a token's vector in the Transformer.
+        heads: attention heads of the Transformer; hidden_size must be an even multiple.
         feed_forward_size: units of the feed-forward layers of the Transformer.
         encoder_layers: layers that read the question, bidirectional or with self-attention.
         decoder_layers: layers that write the answer.
         attention: luong, luong_scaled or bahdanau, of the recurrent network.
         input_feeding: whether the recurrent decoder also reads its last attention output.
         tied_output: whether the output projection is the embedding table.
-        residual: whether each recurrent layer adds its input to its output where the sizes agree.
-        dropout_rate: fraction of numbers dropped between layers in training.
+        residual: whether each recurrent layer adds its input to its output, where their sizes
+            match.
+        dropout_rate: fraction of activations dropped between layers in training.
         label_smoothing: fraction of each target that is spread over the vocabulary.
-        unigram_bias: whether the untrained network predicts each token as often as the training
-            answers have it.
-        exam_questions: most test questions that `towers evaluate` asks.
+        unigram_bias: whether the untrained network predicts each token as often as it occurs in the
+            training answers.
+        exam_questions: maximum number of test questions that `towers evaluate` asks.
     """
 
     batch_tokens: int = 1536
@@ -98,7 +102,7 @@ class Fields(common.TextFields):
     answers: str = ""
     fix_text: bool = False
     simplify: bool = False
-    pairing: str = "alternate"
+    pairing: Literal["alternate", "sliding"] = "alternate"
     context: int = 2
     held_out: float = 0.02
     lowercase: bool = True
@@ -109,16 +113,16 @@ class Fields(common.TextFields):
     max_answer_length: int = 30
     max_answer_repeats: Annotated[int, common.NOT_NEGATIVE] = 0
     fixed_shapes: bool = False
-    direction: str = "forward"
-    network: str = "recurrent"
-    cell: str = "lstm"
+    direction: Literal["forward", "backward", "answers"] = "forward"
+    network: Literal["recurrent", "transformer"] = "recurrent"
+    cell: Literal["lstm", "gru"] = "lstm"
     embedding_size: int = 128
     hidden_size: int = 128
     heads: int = 4
     feed_forward_size: int = 512
     encoder_layers: int = 1
     decoder_layers: int = 1
-    attention: str = "luong"
+    attention: Literal["luong", "luong_scaled", "bahdanau"] = "luong"
     input_feeding: bool = False
     tied_output: bool = True
     residual: bool = False
@@ -126,15 +130,6 @@ class Fields(common.TextFields):
     label_smoothing: Annotated[float, common.FRACTION] = 0.0
     unigram_bias: bool = True
     exam_questions: Annotated[int, common.POSITIVE] = 1000
-
-    choices: ClassVar[dict[str, tuple[str, ...]]] = {
-        **common.Fields.choices,
-        "pairing": ("alternate", "sliding"),
-        "direction": ("forward", "backward", "answers"),
-        "network": ("recurrent", "transformer"),
-        "cell": ("lstm", "gru"),
-        "attention": ("luong", "luong_scaled", "bahdanau"),
-    }
 
 
 def make_data(fields: Fields, paths: Sequence[Path] | None, seed: int) -> Data:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from towers.scripts.recipes.shapes import ImageFields, image_data
 from towers.scripts.training import fields as common
@@ -30,27 +30,22 @@ class Fields(ImageFields):
     """The common fields, and:
 
     Attributes:
-        network: fast, the paper's, or tutorial, that of the TensorFlow tutorial, which sees 24 x 24
-            pixels, distorted.
+        network: fast (the paper's) or tutorial (the TensorFlow tutorial's, on distorted 24 x 24
+            pixels).
         flip: for fast, alternating (mirrored in every second epoch) or random.
         test_views: what an evaluation averages the outputs over: none, flips (a picture and its
             mirror image) or shifts (both, also moved by a pixel: six views).
         label_smoothing: fraction of each label that is spread evenly over all classes.
-        response_normalization: whether tutorial has its normalisation layers.
+        response_normalization: whether tutorial uses its normalisation layers.
         weight_decay: L2 penalty on all weights of fast, on the two dense layers of tutorial.
     """
 
-    network: str = "fast"
-    flip: str = "alternating"
-    test_views: str = "shifts"
+    network: Literal["fast", "tutorial"] = "fast"
+    flip: common.Flip = "alternating"
+    test_views: common.Views = "shifts"
     label_smoothing: Annotated[float, common.FRACTION] = 0.0
     response_normalization: bool = True
     weight_decay: Annotated[float, common.NOT_NEGATIVE] = 0.00133
-
-    choices: ClassVar[dict[str, tuple[str, ...]]] = {
-        **ImageFields.choices,
-        **{"network": tuple(SIZES), **common.VIEW_CHOICES},
-    }
 
 
 def make_data(fields: Fields, folder: Path, seed: int) -> Data:

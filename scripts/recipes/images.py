@@ -12,7 +12,7 @@ import dataclasses
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 from towers.scripts.shown import show
 from towers.scripts.training import fields as common
@@ -44,18 +44,19 @@ class Fields(common.Fields):
     Attributes:
         network: cifar_resnet, cifar_cnn, fast, lenet, mlp or softmax, or a name of
             keras.applications such as ResNet50.
-        size: height and width of what the network sees, in pixels.
-        weights: pretrained weights of a keras.applications network: imagenet for those that Keras
-            publishes, which it downloads, or a file of those of the network without its top.
+        size: height and width of the network's input, in pixels.
+        weights: pretrained weights of a keras.applications network: imagenet, which Keras
+            downloads, or a file of weights of the network without its top.
         frozen: whether only the head of a keras.applications network is trained.
         dropout_rate: dropout before the head of a keras.applications network.
         depth: layers of cifar_resnet, 6n+2.
-        weight_decay: L2 penalty of cifar_resnet, cifar_cnn and fast; -1 for the usual one of each,
+        weight_decay: L2 penalty of cifar_resnet, cifar_cnn and fast; -1 for each one's usual value:
             0.0001, 0.004 and 0.00133.
         widths: filters of the three blocks of fast.
         multi_label: whether a picture has any number of labels, joined by | in a table.
-        validation_share: fraction that is held out to choose the best checkpoint by, without val/.
-        part: the part that is evaluated, validation or test; by default the first that is there.
+        validation_share: fraction that is held out to choose the best checkpoint, if there is no
+            val/.
+        part: the part that is evaluated, validation or test; by default, the first one found.
         augmentation: none, flip, shift (by up to two pixels, reflected, and flip),
             crop (the square of central_share at a random place, and flip),
             standard (random resized crop and flip), colour (standard, and brightness,
@@ -63,20 +64,21 @@ class Fields(common.Fields):
         flip: random, or alternating, which mirrors a picture in every second epoch.
         test_views: what an evaluation averages the outputs over: none, flips (a picture and its
             mirror image) or shifts (both, also moved by a pixel: six views).
-        smallest_crop: the random resized crop has at least this fraction of a picture's area.
-        central_share: side of the central square that an evaluation sees, as a fraction of the
-            shorter side of a picture.
-        standardize: whether our networks see each picture with mean 0 and variance 1, as the
-            tutorial's did, in place of pixels from -1 to 1.
+        smallest_crop: the random resized crop covers at least this fraction of a picture's area.
+        central_share: side of the central square used in an evaluation, as a fraction of a
+            picture's shorter side.
+        standardize: whether our networks see each picture with mean 0 and variance 1, as in the
+            tutorial, instead of pixels from -1 to 1.
         magnitude: strength of randaugment.
         mixup: parameter of mixup's beta distribution, such as 0.2; 0 for none.
         label_smoothing: fraction of each label that is spread evenly over all classes.
-        max_broken: most pictures that may be left out because they cannot be decoded.
-        columns: names of the columns of path and label in a table, if they are not usual.
-        nested: what folders with pictures in a class folder are: refused, classes or one.
-        background: grey level behind transparent pictures, 0 black to 255 white.
-        levels: highest level of 16-bit pictures, which becomes 255; 0 for that of the data.
-        stored_side: towers prepare shrinks pictures to this shorter side; 0 keeps their bytes.
+        max_broken: maximum number of pictures that may be left out because they cannot be decoded.
+        columns: names of the path's and the label's columns in a table, if they are not recognised.
+        nested: how to treat folders of pictures inside a class folder: refused, classes or one.
+        background: grey level behind transparent pictures, from 0 (black) to 255 (white).
+        levels: level of 16-bit pictures that becomes 255; 0 for the highest in the data.
+        stored_side: `towers prepare` shrinks pictures until their shorter side is this long; 0
+            keeps the files' bytes.
     """
 
     network: str = "cifar_resnet"
@@ -91,8 +93,8 @@ class Fields(common.Fields):
     validation_share: Annotated[float, common.FRACTION] = 0.1
     part: str = ""
     augmentation: str = "standard"
-    flip: str = "random"
-    test_views: str = "none"
+    flip: common.Flip = "random"
+    test_views: common.Views = "none"
     smallest_crop: Annotated[float, PART_OF_1] = 0.25
     central_share: Annotated[float, PART_OF_1] = 0.875
     standardize: bool = False
@@ -105,10 +107,6 @@ class Fields(common.Fields):
     background: Annotated[int, GREY_LEVEL] = 255
     levels: Annotated[int, common.NOT_NEGATIVE] = 0
     stored_side: Annotated[int, common.NOT_NEGATIVE] = 0
-
-    choices: ClassVar[dict[str, tuple[str, ...]]] = {
-        **{**common.Fields.choices, **common.VIEW_CHOICES},
-    }
 
 
 def make_data(fields: Fields, folder: Path | None, seed: int) -> Data:
@@ -178,8 +176,8 @@ def open_files(
 
     if folder is None:
         raise ValueError(
-            "Recipe images trains on your own pictures: give --data FOLDER, such as a folder with "
-            "a folder of pictures for each class."
+            "Recipe images trains on your own pictures: give --data FOLDER, such as one with a "
+            "subfolder of pictures for each class."
         )
     return open_image_files(
         folder,
@@ -229,27 +227,27 @@ def check_fields(fields: Fields) -> None:
         raise ValueError(f"There is no network {fields.network!r}.{nearest(fields.network, known)}")
     if is_ours and (fields.weights or fields.frozen):
         raise ValueError(
-            f"weights and frozen are for the networks of keras.applications. Received network="
-            f"{fields.network}; leave them out."
+            "weights and frozen are for networks of keras.applications. Received "
+            f"network={fields.network}; leave them out."
         )
     if fields.standardize and not is_ours:
         raise ValueError(
-            f"{fields.network} prepares its pixels as Keras does. Leave out standardize, or choose "
-            f"one of {', '.join(OURS)}."
+            f"{fields.network} prepares its own pixels, as in Keras. Leave out standardize, or "
+            f"choose one of {', '.join(OURS)}."
         )
     if fields.weight_decay != USUAL and fields.network not in DECAYED:
         raise ValueError(
-            f"weight_decay is of {' and '.join(DECAYED)}. Received network={fields.network}; leave "
-            "it out."
+            f"weight_decay is for {', '.join(DECAYED)}. Received network={fields.network}; "
+            "leave it out."
         )
     if fields.frozen and not fields.weights:
         raise ValueError(
-            "frozen=true keeps the body as it is: give weights=imagenet or a file too."
+            "frozen=true keeps the body's weights, so give weights=imagenet or a file too."
         )
     check_choice("nested", fields.nested, NESTED)
     if len(fields.columns) not in (0, 2) or len(set(fields.columns)) != len(fields.columns):
         raise ValueError(
-            "Field columns names two columns, that of the path and that of the label. Received "
+            "Field columns takes two names: the path's column and the label's. Received "
             f"columns={','.join(fields.columns)}."
         )
     if fields.part not in ("", *PARTS):

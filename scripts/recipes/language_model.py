@@ -16,9 +16,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from towers.ground.arguments import check_choice
 from towers.scripts.recipes.ptb_small import EVALUATION_STEPS, make_carried, make_tower_fn
 from towers.scripts.shown import show
 from towers.scripts.training import fields as common
@@ -32,9 +31,6 @@ if TYPE_CHECKING:
     from towers.data.text import LineCodec
     from towers.ground.epochs import Epochs
 
-FORMS = ("streams", "pieces")
-NETWORKS = ("lstm", "awd_lstm", "transformer")
-
 
 @dataclasses.dataclass(frozen=True)
 class Fields(common.TextFields):
@@ -42,35 +38,36 @@ class Fields(common.TextFields):
 
     Attributes:
         batch_size: streams, or pieces, in one update, over all towers.
-        vocabulary_size: most frequent words that get an id, and characters, which spell the others.
+        vocabulary_size: number of the most frequent words and characters that get an id; characters
+            spell the other words.
         encoding: encoding of the files of text.
         text_field: the name of the text in JSON Lines, or the column in Parquet.
-        documents: whether a token of its own ends each record, and each file of lines.
-        code: whether files of source code in folders are texts.
-        held_out: fraction of the text for validation, and again for the test, where the names of
-            the files do not tell the parts.
+        documents: whether a special token ends each record and each file of lines.
+        code: whether source code files in folders count as text.
+        held_out: fraction of the text for validation, and the same again for the test, unless the
+            files are named after the parts.
         form: streams, which carry their state from batch to batch, or pieces, which are shuffled
-            and read each by itself.
+            and read separately.
         num_steps: tokens of a stream in a batch, or of a piece.
         network: lstm, awd_lstm or transformer.
-        embedding_size: numbers for a token of awd_lstm, and units of its last layer.
-        hidden_size: units of each LSTM layer; numbers for a token of lstm and transformer.
+        embedding_size: size of a token's vector in awd_lstm, and units of its last layer.
+        hidden_size: units of each LSTM layer; size of a token's vector in lstm and transformer.
         num_layers: layers of the network.
-        heads: attention heads of the Transformer; hidden_size is an even multiple.
-        key_value_heads: heads of its keys and values; heads is a multiple.
+        heads: attention heads of the Transformer; hidden_size must be an even multiple.
+        key_value_heads: heads of its keys and values; heads must be a multiple.
         feed_forward: gelu or swiglu, of the Transformer.
         feed_forward_size: units of its feed-forward layers.
         window: number of earlier tokens to which each of its layers attends.
-        dropout_rate: fraction of numbers dropped between layers in training.
-        input_dropout_rate: for awd_lstm, fraction of the numbers of tokens that is dropped.
-        output_dropout_rate: for awd_lstm, fraction of the last layer's numbers that is dropped.
+        dropout_rate: fraction of activations dropped between layers in training.
+        input_dropout_rate: for awd_lstm, fraction of the token vectors' numbers that is dropped.
+        output_dropout_rate: for awd_lstm, fraction of the last layer's outputs that is dropped.
         weight_dropout_rate: for awd_lstm, fraction of the recurrent weights that is dropped.
         word_dropout_rate: for awd_lstm, fraction of the words that is dropped.
-        unigram_bias: whether the untrained network predicts each token as often as the training
-            text has it.
+        unigram_bias: whether the untrained network predicts each token as often as it occurs in the
+            training text.
         part: which part of the text is evaluated: validation or test.
-        evaluation_rows: streams into which that part is cut; 1 carries the state from its start
-            to its end, more are faster and lose the state where each of them begins.
+        evaluation_rows: number of streams into which that part is cut; 1 carries the state from
+            start to end, more are faster but lose the state where each begins.
     """
 
     vocabulary_size: Annotated[int, common.POSITIVE] = 20000
@@ -79,9 +76,9 @@ class Fields(common.TextFields):
     documents: bool = True
     code: bool = True
     held_out: float = 0.02
-    form: str = "streams"
+    form: Literal["streams", "pieces"] = "streams"
     num_steps: int = 64
-    network: str = "transformer"
+    network: Literal["lstm", "awd_lstm", "transformer"] = "transformer"
     embedding_size: int = 200
     hidden_size: int = 256
     num_layers: int = 2
@@ -106,8 +103,6 @@ def make_data(fields: Fields, paths: Sequence[Path] | None, seed: int) -> Data:
     """Returns the batches of a text, which is prepared if it was not before."""
     from towers.data.batches.texts import piece_batches, stream_batches
 
-    check_choice("Field form", fields.form, FORMS)
-    check_choice("Field network", fields.network, NETWORKS)
     corpus = prepare(fields, paths)
     tokens, size = corpus.part("train"), (fields.batch_size, fields.num_steps)
     test = evaluation_batches(fields, corpus)
@@ -116,8 +111,8 @@ def make_data(fields: Fields, paths: Sequence[Path] | None, seed: int) -> Data:
     else:
         train = piece_batches(tokens, *size, first=corpus.text.begin, seed=seed)
     left = len(tokens) - train.num_examples
-    summary = f"{train.num_examples:,} tokens to train on in {train.steps_per_epoch:,} batches" + (
-        f"; the last {left:,} fill no batch of {fields.batch_size} streams" if left else ""
+    summary = f"{train.num_examples:,} training tokens in {train.steps_per_epoch:,} batches" + (
+        f"; the last {left:,} do not fill a batch of {fields.batch_size} streams" if left else ""
     )
     summary += f"; {describe_unknown(corpus.unknown_rate('train'))}"
     return Data(
@@ -172,8 +167,8 @@ def prepare(
 
     if paths is None:
         raise ValueError(
-            "Recipe language_model trains on your own text: name files or folders with --data. "
-            "(The recipe stories brings a small text.)"
+            "Recipe language_model trains on your own text: give files or folders with --data. "
+            "(The recipe stories includes a small text.)"
         )
     settings = TextPreparation(
         fields.settings(),

@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from towers.ground.arguments import check_choice
 from towers.scripts.recipes.shapes import ImageFields, image_data
 from towers.scripts.training import fields as common
 from towers.scripts.training.recipe import Data, Recipe
@@ -39,10 +38,10 @@ class Fields(ImageFields):
         label_smoothing: fraction of each label that is spread evenly over all classes.
     """
 
-    network: str = "lenet"
+    network: Literal["lenet", "resnet", "mlp", "softmax"] = "lenet"
     filters: tuple[int, ...] = (20, 50)
     depth: int = 8
-    augmentation: str = "none"
+    augmentation: Literal["none", "shifts", "shifts_and_flips"] = "none"
     dropout_rate: Annotated[float, common.FRACTION] = 0.0
     label_smoothing: Annotated[float, common.FRACTION] = 0.0
 
@@ -64,7 +63,6 @@ def shifts(name: str) -> tuple[augmentation.Operation, ...]:
     height, width, _ = INPUT_SHAPE
     shift = (augmentation.pad(2), augmentation.random_crop(height, width))
     known = {"none": (), "shifts": shift, "shifts_and_flips": (*shift, augmentation.random_flip())}
-    check_choice("augmentation", name, known)
     return known[name]
 
 
@@ -78,7 +76,6 @@ def make_model(fields: Fields, data: Data) -> keras.Model:
         "mlp": mlp.mlp,
         "softmax": mlp.softmax_regression,
     }
-    check_choice("network", fields.network, networks)
     network = networks[fields.network]
     return network(INPUT_SHAPE, NUM_CLASSES, **common.arguments_for(network, fields))
 

@@ -14,9 +14,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from towers.ground.arguments import check_choice
 from towers.scripts.shown import show
 from towers.scripts.training import fields as common
 from towers.scripts.training.catalogue import CACHE
@@ -25,8 +24,6 @@ from towers.scripts.training.recipe import Data, Recipe, describe_unknown, perpl
 if TYPE_CHECKING:
     import keras
 
-
-FORMS = ("streams", "sentences")
 EVALUATION_STEPS = 100  # More are faster, and change nothing: the state is carried on.
 
 
@@ -38,17 +35,18 @@ class Fields(common.Fields):
         batch_size: streams, or sentences, in one update, over all towers.
         form: streams, which carry their state from batch to batch, or separate sentences.
         num_steps: tokens of a stream in a batch.
-        vocabulary_size: most frequent words that get an id.
-        hidden_size: units of each LSTM layer, and numbers for a token.
+        vocabulary_size: number of the most frequent words that get an id.
+        hidden_size: units of each LSTM layer, and size of a token's vector.
         num_layers: stacked LSTM layers.
-        dropout_rate: fraction of numbers dropped before, between and after the layers in training.
-        initial_scale: the parameters are uniform in [-initial_scale, initial_scale) at first.
+        dropout_rate: fraction of activations dropped before, between and after the layers in
+            training.
+        initial_scale: the parameters start uniform in [-initial_scale, initial_scale).
         part: which part of the text is evaluated: validation or test.
-        evaluation_rows: streams into which that part is cut; 1 carries the state from its start
-            to its end, more are faster and lose the state where each of them begins.
+        evaluation_rows: number of streams into which that part is cut; 1 carries the state from
+            start to end, more are faster but lose the state where each begins.
     """
 
-    form: str = "streams"
+    form: Literal["streams", "sentences"] = "streams"
     num_steps: int = 20
     vocabulary_size: int = 10000
     hidden_size: int = 200
@@ -71,7 +69,6 @@ def make_batches(fields: Fields, texts: Mapping[str, str], seed: int) -> Data:
     from towers.data.batches.texts import sentence_batches, stream_batches
     from towers.data.prepared import prepare_words
 
-    check_choice("Field form", fields.form, FORMS)
     corpus = prepare_words(texts, fields.vocabulary_size, CACHE, write=show)
     training, evaluated = corpus.part("train"), corpus.part(fields.part)
     if fields.form == "streams":

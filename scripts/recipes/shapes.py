@@ -28,9 +28,9 @@ class ImageFields(common.Fields):
     """The fields of every recipe with sets of small images.
 
     Attributes:
-        validation_share: fraction of each class that is held out of the training images, to choose
-            the best checkpoint by.
-        part: the part that is evaluated, validation or test; by default the first that is there.
+        validation_share: fraction of each class's training images that is held out to choose the
+            best checkpoint.
+        part: the part that is evaluated, validation or test; by default, the first one found.
     """
 
     validation_share: Annotated[float, common.FRACTION] = 0.0

@@ -1,4 +1,4 @@
-"""What surrounds the application: which sites' pages may use it, and one line for each request."""
+"""Around the application: which sites' pages may use it, and one line for each request."""
 
 from __future__ import annotations
 

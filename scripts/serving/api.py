@@ -35,7 +35,7 @@ from towers.scripts.shown import show
 
 DRAINED = 32_000_000  # Bytes of a body that is too large are read, so that its client hears why.
 CLOSE = {"Connection": "close"}
-BUG = "This is a bug of the server, which has printed more about it."
+BUG = "This is a bug in the server; its log says more."
 LOGGER = logging.getLogger("uvicorn.error")  # Uvicorn prints its errors.
 
 
@@ -109,7 +109,7 @@ class Service:
         is_right = hmac.compare_digest(given.strip().encode(), self.token.encode())
         if kind.lower() != "bearer" or not is_right:
             raise RefusedError(
-                "A token is needed: the header `Authorization: Bearer TOKEN`. Received "
+                "Send a token in the header `Authorization: Bearer TOKEN`. Received "
                 f"{'another one' if given else 'none'}.",
                 status=401,
                 code="invalid_api_key",
@@ -168,14 +168,14 @@ class Service:
             return self.batcher.submit(asked, group, rows)
         except FullError as error:
             raise RefusedError(
-                f"{self.rules.limits.max_waiting} requests wait already. Ask again later.",
+                f"{self.rules.limits.max_waiting} requests are waiting already. Try again later.",
                 status=429,
                 code="too_many_requests",
                 headers={"Retry-After": "1"},
             ) from error
         except ClosedError as error:
             raise RefusedError(
-                "The server is about to stop. Ask again later.",
+                "The server is stopping. Try again later.",
                 status=503,
                 code="stopping",
                 headers={"Retry-After": "5", **CLOSE},
@@ -187,10 +187,10 @@ async def read_body(request: Request, limit: int, seconds: float) -> bytes:
     try:
         content, size = await asyncio.wait_for(collect(request, limit), seconds)
     except asyncio.TimeoutError as error:
-        message = f"The body did not come within {seconds:g} seconds. Send it faster."
+        message = f"The body did not arrive within {seconds:g} seconds. Send it faster."
         raise RefusedError(message, status=408, code="body_timeout", headers=CLOSE) from error
     except ClientDisconnect as error:
-        raise client_left("its body had come") from error
+        raise client_left("its body had arrived") from error
     if size > limit:
         message = f"The body must have at most {limit} bytes. Received more; send a shorter one."
         raise RefusedError(message, status=413, code="body_too_large", headers=CLOSE)
@@ -231,7 +231,7 @@ async def wait_for_replies(request: Request, future: Future[Replies], seconds: f
         answered.cancel()
     if has_left:
         raise client_left("it was answered")
-    message = f"There was no answer within {seconds:g} seconds. Ask again later."
+    message = f"There was no answer within {seconds:g} seconds. Try again later."
     raise RefusedError(message, status=504, code="timeout", headers={"Retry-After": "5"})
 
 
@@ -273,9 +273,9 @@ async def send_http_error(request: Request, error: Exception) -> Response:
     """Returns the response for an address or a method that is not there."""
     status, headers = getattr(error, "status_code", 400), getattr(error, "headers", None)
     message = (
-        f"{request.method} {request.url.path[:60]} is not served. There are POST "
-        "/v1/chat/completions, GET /v1/models, GET /healthz and the page at /. The base URL of "
-        f"clients is {str(request.base_url)[:LONGEST_SHOWN]}v1."
+        f"{request.method} {request.url.path[:60]} is not served. Use POST /v1/chat/completions, "
+        "GET /v1/models, GET /healthz or the page at /. Clients need the base URL "
+        f"{str(request.base_url)[:LONGEST_SHOWN]}v1."
     )
     return AsciiResponse(error_body(message, status, code="not_served"), status, headers)
 

@@ -1,4 +1,4 @@
-"""Waiting questions, of which those that are decoded alike are answered together."""
+"""Waiting questions: those that are decoded alike are answered together."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ def read_object(body: bytes) -> dict[str, Any]:
 
 def refuse_constant(text: str) -> None:
     """Raises an error for NaN and Infinity, which Python reads though JSON has none."""
-    raise ValueError(f"{text} is no JSON")
+    raise ValueError(f"{text} is not JSON")
 
 
 def check_names(fields: dict[str, Any]) -> None:
@@ -129,7 +129,9 @@ def check_names(fields: dict[str, Any]) -> None:
         if name in SUPPORTED or name in NOTES or value in NEUTRAL.get(name, ()):
             continue
         if name in NEUTRAL:
-            message = f"This chatbot has no {name}. Received {shown(value)}; leave it out."
+            message = (
+                f"This chatbot does not support {name}. Received {shown(value)}; leave it out."
+            )
         else:
             message = f"There is no parameter {shown(name)}.{nearest(name, SUPPORTED)}"
         raise RefusedError(message, param=name, code="unsupported_parameter")
@@ -143,14 +145,14 @@ def check_model(name: Any, rules: RequestRules, param: str | None = None) -> Non
         message = f"`model` must name the model. Received none; give {rules.model!r}."
         raise RefusedError(message, param=param, code="missing_parameter")
     message = (
-        f"The only model here is {rules.model!r}. Received {shown(name)}; a server that is started "
-        "with --any-model answers to all names."
+        f"The only model here is {rules.model!r}. Received {shown(name)}; a server started with "
+        "--any-model accepts any name."
     )
     raise RefusedError(message, status=404, param=param, code="model_not_found")
 
 
 def read_turns(messages: Any, rules: RequestRules) -> tuple[str, ...]:
-    """Returns the texts of the messages, of which the last is the user's."""
+    """Returns the texts of the messages; the last is the user's."""
     limit = rules.limits.max_messages
     if not isinstance(messages, list) or not 1 <= len(messages) <= limit:
         received = f"{len(messages)} messages" if isinstance(messages, list) else shown(messages)
@@ -162,7 +164,9 @@ def read_turns(messages: Any, rules: RequestRules) -> tuple[str, ...]:
         if not is_left_out(role, f"messages[{at}]", rules)
     ]
     if not turns or turns[-1][0] != "user":
-        raise wrong("messages", "a last message of role 'user', the question", "another last one")
+        raise wrong(
+            "messages", "a question as the last message, of role 'user'", "another last one"
+        )
     if not turns[-1][1].strip():
         raise wrong("messages", "a question of at least one character", "a blank one")
     return tuple(text for _, text in turns)
@@ -196,7 +200,7 @@ def read_content(message: dict[str, Any], param: str, limits: Limits) -> str:
     content = message.get("content")
     parts = content if isinstance(content, list) else [{"type": "text", "text": content}]
     if message.get("tool_calls") or message.get("function_call"):
-        raise wrong(param, "a message of text", "calls of tools, which this chatbot has not")
+        raise wrong(param, "a text message", "tool calls, which this chatbot does not support")
     texts = [
         part.get("text") if isinstance(part, dict) and part.get("type") == "text" else None
         for part in parts
@@ -254,7 +258,7 @@ def read_with_usage(fields: dict[str, Any], stream: bool) -> bool:
     }:
         raise wrong("stream_options", "an object with `include_usage`", shown(options))
     if not stream:
-        raise wrong("stream_options", "`stream` to be true with them", "no stream")
+        raise wrong("stream_options", "`stream` to be true as well", "no stream")
     return read_flag({k: v for k, v in options.items() if v is not None}, "include_usage")
 
 

@@ -19,13 +19,13 @@ class Limits:
     """Limits of one request, and of all of them together.
 
     Attributes:
-        max_batch: answers that are decoded together.
-        max_waiting: requests that wait for their turn; further ones get 429.
-        timeout: seconds for the body of a request to come, and again for its answer, before it
-            gets 504.
-        max_messages: messages of one request.
-        max_message_length: characters of one message.
-        max_body: bytes of one request's body; larger ones get 413.
+        max_batch: answers decoded together.
+        max_waiting: requests that may wait; further ones get 429.
+        timeout: seconds for a request's body to arrive, and again for its answer, before it gets
+            504.
+        max_messages: messages in one request.
+        max_message_length: characters in one message.
+        max_body: bytes in one request's body; larger ones get 413.
         max_choices: answers to one question.
     """
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import collections
 import dataclasses
+import functools
 import math
 from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 
-from towers.scripts.chatbot.answerer import Answer, Chatbot
+from towers.scripts.chatbot.answerer import Answer
 from towers.scripts.chatbot.commands import search_options
 from towers.scripts.chatbot.introduction import example_questions
 from towers.scripts.chatbot.opening import open_answerer, without_second
@@ -75,9 +75,8 @@ class ServedChatbot:
         self._longest_question: int = opened.recipe.fields.max_question_length
         self._most_tokens: int = options.max_length or opened.recipe.fields.max_answer_length
         self._most_beams = max(max_choices, options.beam)
-        self._answerers: collections.OrderedDict[DecodingOptions, Chatbot] = (
-            collections.OrderedDict()
-        )
+        make_answerer = functools.partial(open_answerer, opened)
+        self._answerer = functools.lru_cache(MOST_ANSWERERS)(make_answerer)
         self._batches = 0
         self._first = ChatRequest((HELLO,), choices=options.nbest)
         self._answerer(self._decoding(self._first))
@@ -149,14 +148,6 @@ class ServedChatbot:
             candidates = max(decoding.candidates, choices)
             return dataclasses.replace(decoding, nbest=choices, candidates=candidates)
         return decoding
-
-    def _answerer(self, decoding: DecodingOptions) -> Chatbot:
-        if decoding not in self._answerers:
-            self._answerers[decoding] = open_answerer(self._opened, decoding)
-        self._answerers.move_to_end(decoding)
-        while len(self._answerers) > MOST_ANSWERERS:
-            self._answerers.popitem(last=False)
-        return self._answerers[decoding]
 
     def _replies(self, request: ChatRequest, answers: Sequence[Answer]) -> Replies:
         turns, longest = request.turns[-1 - self.context :], self._longest_question

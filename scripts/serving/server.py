@@ -70,8 +70,8 @@ def errors_that_name(host: str, port: int) -> Iterator[None]:
         yield
     except OSError as error:
         raise OSError(
-            f"cannot listen at {host}, port {port}: {error.strerror or error}. Give others with "
-            "--host and --port."
+            f"cannot listen at {host}, port {port}: {error.strerror or error}. Choose another "
+            "with --host or --port."
         ) from error
 
 

@@ -109,11 +109,11 @@ def print_input(report: InputReport, task: Task, num_steps: int) -> None:
     show("|---|---|")
     for name, value in (
         ("pipeline alone", f"{report.examples_per_second:.0f} examples/s"),
-        ("CPU of an example", f"{report.cpu_milliseconds:.3f} ms"),
+        ("CPU time per example", f"{report.cpu_milliseconds:.3f} ms"),
         ("cores at work", f"{report.busy_cores:.1f} of {towers.devices.num_cores()}"),
         ("memory of the pipeline", f"{report.megabytes:.0f} MB"),
         ("training", f"{report.steps_per_second:.2f} steps/s"),
-        ("share of a step that waits", f"{report.input_wait:.0%}"),
+        ("share of a step spent waiting", f"{report.input_wait:.0%}"),
     ):
         show(f"| {name} | {value} |")
     show(advise_input(report, task))
@@ -122,24 +122,26 @@ def print_input(report: InputReport, task: Task, num_steps: int) -> None:
 def advise_input(report: InputReport, task: Task) -> str:
     """Returns the line that says whether the input is the bottleneck, and then what to do."""
     if report.input_wait <= BOTTLENECK:
-        return "The input keeps up: the steps take the time, not the data."
+        return "The input keeps up: the time goes into the steps, not into the data."
     recipe, steps = task.recipe, task.data.train.steps_per_epoch
     speed = report.examples_per_second / (report.steps_per_second * task.rows)
     if speed >= FASTER:
         return (
-            f"{report.input_wait:.0%} of a step waits, although the pipeline alone is {speed:.0f} "
-            f"times as fast as the training: it starts anew with each epoch (of {steps} steps), "
-            "and towers on CPUs take its cores."
+            f"{report.input_wait:.0%} of a step is spent waiting, although the pipeline alone is "
+            f"{speed:.0f} times as fast as the training: it restarts with each epoch (of {steps} "
+            "steps), and towers on CPUs compete for its cores."
         )
-    line = f"The input is the bottleneck: {report.input_wait:.0%} of a step waits for it. "
+    line = (
+        f"The input is the bottleneck: {report.input_wait:.0%} of a step is spent waiting for it. "
+    )
     if report.busy_cores >= BUSY * towers.devices.num_cores():
-        line += "Its work fills the cores: choose less of it (smaller examples, "
+        line += "It keeps the cores busy: give it less work (smaller examples, "
         line += "a simpler augmentation), or a machine with more cores for each tower."
     else:
-        line += "The cores are not at work meanwhile, so it waits for files: put the data on a "
+        line += "The cores are idle meanwhile, so it waits for files: put the data on a "
         line += "faster disk."
     if recipe.prepare is not None:
-        line += f" `towers prepare {recipe.name}` makes its files quicker to read."
+        line += f" `towers prepare {recipe.name}` makes files that are faster to read."
     if "CPU" in task.devices[0]:
         line += " Here the towers and the input share the same cores."
     return line

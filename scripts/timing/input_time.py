@@ -47,7 +47,7 @@ def measure_input(recipe: Recipe, options: BenchmarkOptions) -> list[InputTime]:
     numbers = options.input or ()
     if not numbers or min(numbers) < 1:
         raise ValueError(
-            f"--input takes numbers of processes of at least 1. Received {list(numbers)}."
+            f"--input takes numbers of processes, each at least 1. Received {list(numbers)}."
         )
     return [measure_process(recipe, options, number) for number in numbers]
 
@@ -94,7 +94,7 @@ def step_seconds(steps: Iterator[Any], number: int) -> float:
 def print_input(rows: list[InputTime], recipe: Recipe, options: BenchmarkOptions) -> None:
     """Prints the rows as a Markdown table."""
     show(
-        f"input of {recipe.name}, one process of several with a tower each, least of "
+        f"input of {recipe.name} in one of several processes with a tower each, fastest of "
         f"{options.repetitions} repetitions of {options.steps} steps"
     )
     show("| processes | batch size | CPU ms a step | time / first | with whole batches | epoch |")

@@ -16,7 +16,7 @@ class TimingOptions(BatchedRecipeOptions):
 
     Attributes:
         towers: numbers of towers to compare.
-        gpus_per_tower: devices that share the layers of each tower.
+        gpus_per_tower: devices that each tower's layers are split between.
         repetitions: repetitions of each measurement.
         steps: steps in each repetition.
         data: the data's folder, or files (default: datasets/...).
@@ -36,7 +36,7 @@ class StepTimingOptions(TimingOptions):
     """Which steps are timed.
 
     Attributes:
-        exchange: packs or nccl: also time several towers, each with a copy of the parameters, that
+        exchange: packs or nccl: also time several towers with a copy of the parameters each, which
             sum gradients in this way.
     """
 
@@ -48,10 +48,10 @@ class BenchmarkOptions(StepTimingOptions):
     """What is timed: steps, or the input.
 
     Attributes:
-        input: instead, time the input: examples/s of the pipeline alone, CPU time of an example,
-            memory, and the share of a step that waits, with the largest number of towers; given
-            numbers, the CPU time of the input in one of N processes, whose batch is N times the
-            recipe's.
+        input: time the input instead: examples/s of the pipeline alone, CPU time per example,
+            memory, and the share of a step spent waiting, with the largest number of towers; with
+            numbers N, the CPU time of the input in one of N processes, with N times the recipe's
+            batch.
         json: print one JSON object as the last line.
     """
 
@@ -63,7 +63,7 @@ def check_options(options: TimingOptions) -> None:
     """Raises ValueError for arguments that cannot be timed."""
     if min(options.towers) < 1 or len(set(options.towers)) != len(options.towers):
         raise ValueError(
-            f"--towers takes different numbers of at least 1. Received {list(options.towers)}."
+            f"--towers takes different numbers, each at least 1. Received {list(options.towers)}."
         )
     if options.steps < 2:
         raise ValueError(
@@ -80,11 +80,11 @@ def check_exchanges(options: StepTimingOptions) -> None:
         if name not in EXCHANGES:
             raise ValueError(f"There is no exchange {name!r}.{nearest(name, EXCHANGES)}")
     if len(set(options.exchange)) != len(options.exchange):
-        raise ValueError(f"--exchange takes each name once. Received {given}.")
+        raise ValueError(f"--exchange takes each name only once. Received {given}.")
     measures_steps = getattr(options, "input", None) is None
     if options.exchange and not (measures_steps and max(options.towers) > 1):
         raise ValueError(
-            "--exchange times sums between copies of the parameters on several towers. Received "
-            f"{given} with --towers {','.join(map(str, options.towers))}; "
-            "give at least 2 towers, and leave out --input."
+            "--exchange times how several towers with copies of the parameters sum gradients. "
+            f"Received {given} with --towers {','.join(map(str, options.towers))}; give at least "
+            "2 towers, and leave out --input."
         )

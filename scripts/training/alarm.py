@@ -19,7 +19,7 @@ MARGIN = 0.1  # Above the first loss, as a fraction of it: batches differ.
 class Alarm:
     """Warns once of losses that stay above that of the first step, or of the rate before.
 
-    A run that goes on, whose first step was before, is not watched.
+    A continued run, which made its first step before, is not watched.
 
     Args:
         recipe: what is trained.
@@ -40,14 +40,14 @@ class Alarm:
         if fields.learning_rate > max(LARGEST_RATE, own.learning_rate):
             self._is_told = True
             warn(
-                f"A learning rate of {fields.learning_rate:g} is far above what trains with "
-                f"{fields.optimizer}: {self._recipe.name} has {own.learning_rate:g}. Check --set "
+                f"A learning rate of {fields.learning_rate:g} is far above what works with "
+                f"{fields.optimizer}; {self._recipe.name} uses {own.learning_rate:g}. Check --set "
                 "learning_rate."
             )
         if num_updates is not None and num_updates < FEW_UPDATES and fields.epochs == own.epochs:
             warn(
-                f"{fields.epochs} epochs of this data are {num_updates} updates, which may teach "
-                f"little. More: {MORE_UPDATES}"
+                f"{fields.epochs} epochs of this data are {num_updates} updates, which may not be "
+                f"enough to learn much. For more: {MORE_UPDATES}"
             )
 
     def keep_first(self, report: towers.StepReport) -> None:
@@ -65,8 +65,8 @@ class Alarm:
             return
         self._first = None
         warn(
-            f"The loss is {loss:.4g}, and was {first:.4g} in the first step: the training goes "
-            "wrong. A smaller --set learning_rate or --set clip_norm=1 may help."
+            f"The training diverges: the loss is {loss:.4g}, up from {first:.4g} in the first "
+            "step. A smaller --set learning_rate or --set clip_norm=1 may help."
         )
 
 

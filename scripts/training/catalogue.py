@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import importlib
 import inspect
@@ -60,7 +59,7 @@ def load_recipe(name: str, overrides: Sequence[str] = (), **flags: Any) -> Recip
     given = {key: value for key, value in flags.items() if value is not None}
     for flag in given:
         if not hasattr(recipe.fields, flag):
-            raise ValueError(f"Recipe {name} takes no --{flag}: it has no such field.")
+            raise ValueError(f"Recipe {name} has no field for --{flag}; leave it out.")
     return with_fields(recipe, {**values, **given})
 
 
@@ -71,8 +70,7 @@ def restore_recipe(name: str, fields: dict[str, Any], overrides: Sequence[str] =
     unknown = sorted(set(fields) - known)
     if unknown:
         raise ValueError(
-            f"The run was made with fields that recipe {name} does not have (any more): "
-            f"{', '.join(unknown)}."
+            f"The run has fields that recipe {name} does not know: {', '.join(unknown)}."
         )
     values = {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
     return with_fields(recipe, {**values, **parse_overrides(type(recipe.fields), overrides)})
@@ -98,7 +96,7 @@ def import_recipe(name: str) -> ModuleType:
     names = recipe_names()
     if name == OF_PROGRAMS:
         raise ValueError(
-            f"A run of {name} belongs to its own program, not to a recipe: call towers.evaluate, "
+            f"A run of {name} belongs to your own program, not to a recipe; call towers.evaluate, "
             "towers.predict or model.export there."
         )
     if name not in names:
@@ -112,9 +110,5 @@ def recipe_names() -> list[str]:
 
 
 def summaries() -> dict[str, str]:
-    """Returns the first line of each recipe's docstring, by name, without importing it."""
-    lines = {}
-    for name in recipe_names():
-        source = (RECIPES_FOLDER / f"{name}.py").read_text(encoding="utf-8")
-        lines[name] = (ast.get_docstring(ast.parse(source)) or "").partition("\n")[0]
-    return lines
+    """Returns the first line of each recipe's docstring, by name."""
+    return {name: describe_recipe(name).partition("\n")[0] for name in recipe_names()}

@@ -76,11 +76,12 @@ def check_same(before: dict[str, Any], now: dict[str, Any], directory: RunDirect
         differences.append("the content of the data, or how it is prepared")
     if differences:
         raise ValueError(
-            f"{directory.path} holds another run, which cannot go on with these settings: "
-            f"{as_many_as_fit(differences, '; ', SHOWN)}. Give the earlier ones, another directory "
-            f"(--run-dir {directory.free_name}), or remove that run with --overwrite."
+            f"{directory.path} holds a run that cannot continue with these settings: "
+            f"{as_many_as_fit(differences, '; ', SHOWN)}. Use the earlier settings, choose "
+            f"another directory (--run-dir {directory.free_name}), or replace that run with "
+            "--overwrite."
             + (
-                f" Data that grew: give another --run-dir and --init-from {directory.path}."
+                f" If the data has grown, use another --run-dir with --init-from {directory.path}."
                 * is_other
             )
         )

@@ -15,7 +15,7 @@ from towers.scripts.training.options import FLAGS, TrainOptions
 from towers.scripts.training.recipe import Recipe
 from towers.scripts.wrong_input import nearest
 
-HEADER = "# `towers train --config FILE` starts this run; options of the command line win."
+HEADER = "# `towers train --config FILE` starts this run; options on the command line win."
 FIELDS_TABLE = "set"  # As the option that sets a field.
 YAML_SUFFIXES = (".yaml", ".yml")
 SAID_ONCE = ("overwrite",)  # Not kept in a file.
@@ -55,7 +55,7 @@ def parse_file(path: Path) -> Mapping[str, Any]:
         try:
             content = tomllib.loads(text)
         except ValueError as error:
-            raise ValueError(f"it is no TOML: {error}") from error
+            raise ValueError(f"it is not TOML: {error}") from error
     if not isinstance(content, dict):
         raise ValueError(f"expected lines such as `recipe = ...`, received {content!r:.60}")
     return content
@@ -63,7 +63,7 @@ def parse_file(path: Path) -> Mapping[str, Any]:
 
 def parse_yaml(text: str, path: Path) -> Any:
     """Returns the content of a YAML file."""
-    yaml = import_extra("yaml", "yaml", f"{path} is YAML (TOML needs no library)")
+    yaml = import_extra("yaml", "yaml", f"{path} is a YAML file (TOML needs no library)")
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
@@ -81,11 +81,11 @@ def options_of(
             yield "overrides", list(overrides_in(value))
         elif setting is None:
             raise ValueError(
-                f"there is no option {key!r}.{nearest(str(key), settings)} A field of the recipe "
-                f"belongs below a line [{FIELDS_TABLE}]."
+                f"there is no option {key!r}.{nearest(str(key), settings)} Fields of the recipe "
+                f"belong below a line [{FIELDS_TABLE}]."
             )
         elif setting.name in COMMAND_LINE_ONLY:
-            raise ValueError(f"{key!r} belongs on the command line. Leave it out of the file.")
+            raise ValueError(f"{key!r} belongs on the command line; leave it out of the file.")
         else:
             yield setting.name, value_in(key, value, setting)
 
@@ -96,7 +96,7 @@ def check_spellings(content: Mapping[str, Any]) -> None:
     for key in map(str, content):
         other = found.setdefault(key.replace("_", "-"), key)
         if other != key:
-            raise ValueError(f"{other!r} and {key!r} are one option: give it once")
+            raise ValueError(f"{other!r} and {key!r} are the same option; give it once")
 
 
 def overrides_in(fields: Any) -> Iterator[str]:
@@ -129,7 +129,7 @@ def texts_of(key: str, value: Any) -> list[str]:
     """Returns the value of a file, or those of its list, as the command line has them."""
     values = value if isinstance(value, list) else [value]
     if not all(isinstance(one, (bool, str, int, float)) for one in values):
-        raise ValueError(f"{key} takes a text, a number, true or false, or a list of one kind")
+        raise ValueError(f"{key} takes text, a number, true or false, or a list of one of these")
     return [str(one).lower() if isinstance(one, bool) else str(one) for one in values]
 
 

@@ -1,4 +1,4 @@
-"""The engine of a training: its updates, where the parameters live, what excludes each other."""
+"""The engine of a training: its updates, where parameters live, and what cannot be combined."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def check_engine(options: TrainOptions) -> None:
     refuse_all(
         f"--steps-per-call {engine.steps_per_call}",
         {f"{name} {steps}": steps % engine.steps_per_call > 0 for name, steps in periods(options)},
-        "give a number that divides it",
+        "give a number that divides it evenly",
     )
 
 
@@ -169,7 +169,7 @@ def refuse_all(option: str, refused: dict[str, bool], remedy: str) -> None:
     received = [name for name, given in refused.items() if given]
     if received:
         raise ValueError(
-            f"{option} cannot train with {', '.join(received)}. Leave that out, or {remedy}."
+            f"{option} cannot be combined with {', '.join(received)}. Leave that out, or {remedy}."
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
 
 from towers.ground.arguments import check_choice
 from towers.scripts.options.setting import (
@@ -34,10 +34,13 @@ OTHER_NAMES = {
     "hidden": "hidden_size", "layers": "num_layers", "vocab_size": "vocabulary_size",
     "val_split": "validation_share",
 }  # fmt: skip
-VIEW_CHOICES = {"flip": ("random", "alternating"), "test_views": ("none", "flips", "shifts")}
+Optimizer = Literal["sgd", "momentum", "nesterov", "adagrad", "adam", "adamw", "lazy_adam"]
+Schedule = Literal["constant", "exponential", "piecewise", "cosine", "linear", "inverse_sqrt"]
+Flip = Literal["random", "alternating"]
+Views = Literal["none", "flips", "shifts"]
 __all__ = [  # For recipes.
     *("EPOCHS", "FRACTION", "NOT_NEGATIVE", "POSITIVE", "Bound"),
-    *("VIEW_CHOICES", "Fields", "TextFields", "arguments_for"),
+    *("Fields", "Flip", "TextFields", "Views", "arguments_for"),
 ]
 
 
@@ -49,15 +52,15 @@ class Fields:
         batch_size: examples in one update, over all towers.
         epochs: passes over the training data.
         optimizer: sgd, momentum, nesterov, adagrad, adam, adamw or lazy_adam.
-        learning_rate: the highest of the schedule.
-        momentum: momentum of the optimizers momentum and nesterov.
-        optimizer_weight_decay: decoupled decay of adamw.
+        learning_rate: the highest learning rate of the schedule.
+        momentum: momentum, for the optimizers momentum and nesterov.
+        optimizer_weight_decay: decoupled weight decay, for adamw.
         schedule: constant, exponential, piecewise, cosine, linear or inverse_sqrt.
         warmup_steps: steps in which the learning rate rises to its peak.
         warmup_power: shape of the rise: 1 is linear, 2 slower at first.
         decay_epochs: epochs between two steps of the exponential schedule.
         decay_rate: factor of each of these steps.
-        boundaries: epochs, or parts of one, after which the piecewise schedule multiplies by
+        boundaries: epochs (also fractions) after which the piecewise schedule multiplies by
             decay_rate.
         base_batch_size: if not 0, the learning rate is scaled by batch_size / base_batch_size.
         clip_norm: norm to which the averaged gradient is clipped; 0 for none.
@@ -65,11 +68,11 @@ class Fields:
 
     batch_size: Annotated[int, POSITIVE] = 128
     epochs: Annotated[int, POSITIVE] = 10
-    optimizer: str = "adam"
+    optimizer: Optimizer = "adam"
     learning_rate: Annotated[float, POSITIVE] = 1e-3
     momentum: Annotated[float, FRACTION] = 0.9
     optimizer_weight_decay: Annotated[float, NOT_NEGATIVE] = 4e-3
-    schedule: str = "constant"
+    schedule: Schedule = "constant"
     warmup_steps: Annotated[int, NOT_NEGATIVE] = 0
     warmup_power: Annotated[float, POSITIVE] = 1.0
     decay_epochs: Annotated[float, POSITIVE, EPOCHS] = 10.0
@@ -77,11 +80,6 @@ class Fields:
     boundaries: Annotated[tuple[float, ...], EPOCHS] = ()
     base_batch_size: Annotated[int, NOT_NEGATIVE] = 0
     clip_norm: Annotated[float, NOT_NEGATIVE] = 0.0
-
-    choices: ClassVar[dict[str, tuple[str, ...]]] = {  # Told before anything is opened.
-        "optimizer": ("sgd", "momentum", "nesterov", "adagrad", "adam", "adamw", "lazy_adam"),
-        "schedule": ("constant", "exponential", "piecewise", "cosine", "linear", "inverse_sqrt"),
-    }
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,20 +89,20 @@ class TextFields(Fields):
     Attributes:
         language: zh or en.
         tokenizer: auto, jieba, words, characters, spaces, subwords or bytes.
-        normalise: all gives quotes, dashes and blanks one spelling each; none changes nothing; auto
-            is none for the tokenizer bytes, in a language model also for spaces, and all otherwise.
-        lowercase: whether capital letters become small letters, if something is normalised.
-        dictionary: a file in place of jieba's own dictionary.
-        user_dictionary: a file of further words for jieba.
-        subword_model: a SentencePiece model for the tokenizer subwords; by default one is learned
+        normalise: all writes quotes, dashes and blanks in one way each; none changes nothing; auto
+            means none for the tokenizer bytes (in a language model also for spaces), otherwise all.
+        lowercase: whether to lowercase the text, if it is normalised.
+        dictionary: a file to use instead of jieba's own dictionary.
+        user_dictionary: a file of additional words for jieba.
+        subword_model: a SentencePiece model for the tokenizer subwords; by default, one is learned
             from the text.
         new_words: whether jieba may guess words that are in no dictionary.
-        marks: whether combining marks stay, such as the vowel signs of Hindi.
+        marks: whether combining marks are kept, such as the vowel signs of Hindi.
     """
 
     language: str = "en"
     tokenizer: str = "auto"
-    normalise: str = "auto"
+    normalise: Literal["auto", "all", "none"] = "auto"
     lowercase: bool = False
     dictionary: str = ""
     user_dictionary: str = ""
@@ -118,7 +116,6 @@ class TextFields(Fields):
         """Returns how the text is normalised and tokenised."""
         from towers.data.text import TextSettings
 
-        check_choice("Field normalise", self.normalise, ("auto", "all", "none"))
         files = ("dictionary", "user_dictionary", "subword_model")
         given: dict[str, Any] = {name: getattr(self, name) or None for name in files}
         as_written = self.normalise == "none" or (
@@ -131,11 +128,11 @@ class TextFields(Fields):
 def replace_fields(fields: AnyFields, values: dict[str, Any]) -> AnyFields:
     """Returns fields with other values; ValueError for one of another type or out of bounds."""
     replaced = dataclasses.replace(fields, **in_words_of_today(values))
-    for name, choices in fields.choices.items():
-        check_choice(f"Field {name}", getattr(replaced, name), choices)
     for name, setting in settings_of(type(fields)).items():
         value = getattr(replaced, name)
-        if not setting.holds(value):
+        if setting.choices:
+            check_choice(f"Field {name}", value, setting.choices)
+        elif not setting.holds(value):
             raise ValueError(f"Field {name} takes {setting.takes}. Received {value!r}.")
         for bound in setting.broken(value):
             raise ValueError(f"Field {name} must be {bound.text}. Received {value}.")
@@ -143,7 +140,7 @@ def replace_fields(fields: AnyFields, values: dict[str, Any]) -> AnyFields:
 
 
 def in_words_of_today(values: dict[str, Any], name: str = "part") -> dict[str, Any]:
-    """Returns values, of which one names a part: `validation` was `valid` in version 0.2.0."""
+    """Returns values, one of which names a part: `validation` was `valid` in version 0.2.0."""
     return {**values, name: "validation"} if values.get(name) == "valid" else values
 
 
@@ -155,10 +152,10 @@ def parse_overrides(kind: type[Fields], overrides: Sequence[str]) -> dict[str, A
         name, text = name.strip().replace("-", "_"), text.strip()
         if name not in settings:
             other = OTHER_NAMES.get(name)
-            hint = f" Write {other}=." if other in settings else nearest(name, settings)
+            hint = f" Use {other}=." if other in settings else nearest(name, settings)
             raise ValueError(f"The recipe has no field {name!r}.{hint}")
-        try:
-            values[name] = parse(settings[name].kind, text)
+        try:  # A choice is checked with all fields.
+            values[name] = text if settings[name].choices else parse(settings[name].kind, text)
         except ValueError as error:
             expected = settings[name].takes
             raise ValueError(f"Field {name} takes {expected}. Received {text!r}.") from error

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import towers
+from towers.data.prepared import digest_of
 from towers.ground.durable import write_file
 from towers.ground.progress import count_of, waiting
 from towers.scripts.training.claim import find_run
@@ -21,16 +21,17 @@ from towers.scripts.training.engine import (
 from towers.scripts.training.options import TrainOptions
 from towers.scripts.training.overview import read_overview
 from towers.scripts.training.plan import Plan
+from towers.scripts.training.run_directory import RunDirectory
 from towers.scripts.training.run_files import RunFiles
 from towers.scripts.training.run_output import RunOutput, describe_model
-from towers.scripts.training.saved_run import InitialWeights, open_weights, text_digest
+from towers.scripts.training.saved_run import InitialWeights, choose_checkpoint
 from towers.scripts.training.session import Session, open_session
 
 OVER_SECONDS = 60.0  # For which a worker of a finished run waits for others that go on with it.
 
 
 class OpenRun(NamedTuple):
-    """A run that is ready to train: what it is to be, what it consists of, and its last step."""
+    """A run that is ready to train: its plan, its parts and its last step."""
 
     plan: Plan
     record: dict[str, Any]
@@ -96,7 +97,8 @@ def read_initial_weights(plan: Plan, before: dict[str, Any] | None) -> InitialWe
     goes_on = before is not None and not plan.directory.is_unsaved
     if plan.options.init_from is None or goes_on or not plan.is_chief:
         return None
-    return open_weights(plan.options.init_from)
+    directory = RunDirectory(plan.options.init_from)
+    return InitialWeights(directory, choose_checkpoint(directory, directory.read(), "best"))
 
 
 def open_recipe(
@@ -118,20 +120,19 @@ def open_recipe(
         choose_placement=choose_placement,
     )
     if session.data.train.steps_per_epoch < 1:
-        raise ValueError(f"The data of {recipe.name} has no batch: it is empty, or too small.")
+        raise ValueError(f"The data of {recipe.name} has no batches: it is empty or too small.")
     if session.data.summary:
         output.write(session.data.summary)
     check_choice_by(session, options)
     record = {**plan.record, "data_key": session.data.key, "about": session.data.about}
     record["chooses"] = session.data.chooses
     if session.data.text is not None:
-        record["text_digest"] = text_digest(session.data.text)
-    if before is not None and before.get("text_digest", record.get("text_digest")) != record.get(
-        "text_digest"
-    ):
+        record["text_digest"] = digest_of(session.data.text)
+    found = record.get("text_digest")
+    if (before or {}).get("text_digest", found) != found:
         raise ValueError(
-            "The data has another vocabulary than the run, which cannot go on with it. Give the "
-            "data that it was trained on, or begin another run with --init-from "
+            "The data has a different vocabulary from the run's, so the run cannot continue with "
+            "it. Give the data that it was trained on, or start a new run with --init-from "
             f"{plan.directory.path}."
         )
     if choose_placement.record:
@@ -152,7 +153,9 @@ def join(plan: Plan, before: dict[str, Any] | None) -> towers.processes.Processe
     try:
         return towers.processes.join_processes(wait_seconds=OVER_SECONDS, **silent)
     except TimeoutError:
-        raise towers.StopTraining(f"{plan.directory.path} is finished, nobody else came") from None
+        raise towers.StopTraining(
+            f"{plan.directory.path} is finished, and no other process joined"
+        ) from None
 
 
 def is_finished(plan: Plan, before: dict[str, Any]) -> bool:
@@ -165,13 +168,13 @@ def is_finished(plan: Plan, before: dict[str, Any]) -> bool:
 
 
 def check_choice_by(session: Session, options: TrainOptions) -> None:
-    """Raises ValueError if the run is to end when its test data says so."""
+    """Raises ValueError for early stopping without validation data, which would be by test data."""
     if options.periods.early_stopping and not session.data.chooses:
         has_share = hasattr(session.recipe.fields, "validation_share")
         own = "validation_share=0.1" if has_share else "part=validation"
         raise ValueError(
-            "--early-stopping would choose the end by the test data, whose result would say too "
-            f"much then. Hold data out to choose by: --set {own}."
+            "--early-stopping would choose the end by the test data, and the test result would "
+            f"then be too good. Hold out data for that choice: --set {own}."
         )
 
 
@@ -210,8 +213,7 @@ def restore(run: OpenRun, before: dict[str, Any] | None, initial: InitialWeights
 def end_if_over(run: OpenRun) -> None:
     """Raises StopTraining in all processes if the run has all that is asked for; it stays as is."""
     processes = run.session.processes
-    own = json.dumps(why_over(run) if run.plan.is_chief else "")
-    reason = json.loads(processes.share(own.encode())[0])
+    reason = processes.of_chief(why_over(run) if run.plan.is_chief else "")
     if reason:
         processes.wait()  # A process that leaves early looks like one that died.
         raise towers.StopTraining(reason)
@@ -225,7 +227,7 @@ def why_over(run: OpenRun) -> str:
     if step > run.total_steps or (is_finished and step == run.total_steps):
         return (
             f"{path} has {count_of(step, 'step')} and stays as it is, since this command asks for "
-            f"{run.total_steps}. More epochs or steps go on with it."
+            f"{run.total_steps}. Ask for more epochs or steps to continue it."
         )
     if is_finished and early:
         try:

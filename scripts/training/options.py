@@ -83,16 +83,16 @@ class DeviceOptions:
 
     Attributes:
         towers: number of towers (default: one per GPU, or one on the CPU).
-        cpu_towers: number of towers without a GPU and without --towers.
+        cpu_towers: number of towers without GPUs, unless --towers is given.
         gpus: use only these GPUs, such as 0,2 (default: all).
-        gpus_per_tower: share each tower's layers between N GPUs, for models too large for one;
-            without a GPU, between N virtual CPUs.
+        gpus_per_tower: split each tower's layers between N GPUs, for models too large for one;
+            without GPUs, between N virtual CPUs.
         virtual: split one GPU into the towers.
-        gpu_memory: limit in GB, or a fraction of a GPU's memory (default: grows with need).
+        gpu_memory: limit in GB, or as a fraction of a GPU's memory (default: as much as is needed).
         parameters: where the shared variables live; replicated: a copy on each tower; auto: on
             several GPUs the faster of cpu and replicated.
         tf32: whether GPUs may round the factors of float32 products to 10 bits of mantissa
-            (default: where they can, they do).
+            (default: yes, if they can).
     """
 
     towers: Parts | None = None
@@ -110,16 +110,16 @@ class EngineOptions:
     """How a step runs.
 
     Attributes:
-        updates: async: each tower takes batches and updates by itself.
+        updates: async: each tower takes its own batches and makes its own updates.
         accumulate: cut each shard into K micro-batches.
-        steps_per_call: make K updates in one call of the graph, faster where steps are small.
+        steps_per_call: make K updates in one call of the graph, which is faster for small steps.
         precision: number format in which the towers compute.
         xla: compile each tower with XLA.
-        batch_norm: how the towers' moving averages become one.
-        deterministic: the same numbers in every run on the same machine, and for every number of
-            towers with the same number of micro-batches in all, a power of two per tower.
-        exchange: how copies of the variables sum their gradients: by packs between the towers, or
-            by NCCL (on CPUs, a ring); auto: nccl if it was the fastest on four or more GPUs.
+        batch_norm: how the towers' moving averages are combined.
+        deterministic: get the same numbers in every run on the same machine, and on any number of
+            towers with the same total of micro-batches, a power of two per tower.
+        exchange: how copies of the variables sum their gradients: packs that the towers exchange,
+            or NCCL (on CPUs, a ring); auto: nccl if it was fastest on four or more GPUs.
     """
 
     updates: Literal["sync", "async"] = "sync"
@@ -137,9 +137,9 @@ class PeriodOptions:
     """Reports, evaluations and checkpoints.
 
     Attributes:
-        report_every: steps between two lines of report.
+        report_every: steps between two report lines.
         evaluate_every: steps between two evaluations (default: every epoch).
-        early_stopping: stop after N evaluations without a better one (default: never).
+        early_stopping: stop after N evaluations without improvement (default: never).
         checkpoint_every: steps between two checkpoints (default: every epoch).
         checkpoint_minutes: also save after M minutes.
         keep_checkpoints: keep the N latest, and the best.
@@ -179,17 +179,17 @@ class TrainOptions:
 
     Attributes:
         devices, engine, periods, output: the groups.
-        run_dir: folder; {n} is a free number (default: runs/RECIPE).
+        run_dir: folder; {n} becomes the first free number (default: runs/RECIPE).
         data: the data's folder, or files (default: datasets/...).
         seed: seed of the initial values, the order of the data and all random numbers.
-        steps: number of updates, in place of --epochs (default: none).
+        steps: number of updates, instead of --epochs (default: none).
         max_minutes: stop and save after M minutes; the same command continues (default: no limit).
-        init_from: begin with the weights of another run, as far as names and shapes are the same
-            (default: none).
-        overwrite: remove the run that is in the directory; asks first on a terminal.
+        init_from: start from the weights of another run, where names and shapes match (default:
+            none).
+        overwrite: replace the run in the directory; on a terminal, asks first.
         log_placement: print on which device each kind of op runs.
-        silent_seconds: how long another process of the training may give no sign of life; one that
-            has ended is noticed at once.
+        silent_seconds: how long another process of the training may be silent before it counts as
+            lost; one that has ended is noticed at once.
     """
 
     devices: DeviceOptions = DeviceOptions()
@@ -225,10 +225,11 @@ class SamplingOptions:
     """Sampling.
 
     Attributes:
-        temperature: sample; below 1 prefers likely words more, above 1 less (default: 1 with
+        temperature: sample; below 1 favours likely words more, above 1 less (default: 1 with
             --top-k or --top-p).
         top_k: sample from the K most likely words (default: all).
-        top_p: nucleus sampling: the smallest set of words with probability P (default: 1).
+        top_p: nucleus sampling: from the smallest set of words with total probability P (default:
+            1).
         seed: seed of the samples.
     """
 
@@ -252,7 +253,7 @@ class SearchOptions(SamplingOptions):
         nbest: N answers to each question, with scores.
         length_penalty: exponent of Wu et al. 2016, for beam search.
         no_repeat_ngram: never repeat a sequence of N tokens (default: no such rule).
-        repetition_penalty: make tokens that were said F times less likely.
+        repetition_penalty: make tokens that were already generated less likely, by the factor F.
         max_length: at most N tokens in an answer (default: the recipe's).
     """
 
@@ -269,10 +270,10 @@ class DecodingOptions(SearchOptions):
     """Reranking (Li et al. 2016).
 
     Attributes:
-        mmi: rerank by this run, trained with --set direction=backward or answers (default: none).
-        candidates: choose among N samples; a beam search gives its beams.
+        mmi: rerank with this run, trained with --set direction=backward or answers (default: none).
+        candidates: rerank N samples; a beam search reranks its beams.
         mmi_weight: weight of the second model's log probabilities.
-        length_reward: what each token of an answer adds to its score.
+        length_reward: how much each token of an answer adds to its score.
     """
 
     mmi: RunDir | None = None
@@ -291,9 +292,9 @@ class EvaluateOptions(ModelOptions):
         data: the folder or the files (default: those of the training).
         batch_size: examples in one batch (default: the run's).
         overrides: a field, such as part=test (default: the run's).
-        classes: image runs: also print tables of the classes.
-        tune: chatbots: first search --mmi-weight and --length-reward on test questions that are
-            not asked afterwards.
+        classes: image runs: also print tables about the classes.
+        tune: chatbots: first tune --mmi-weight and --length-reward on test questions that the
+            evaluation does not ask.
         json: print one JSON object as the last line.
     """
 

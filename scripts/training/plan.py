@@ -14,7 +14,7 @@ from towers.scripts.training.run_directory import RunDirectory
 
 
 class Plan(NamedTuple):
-    """What a run is to be.
+    """What a run will do.
 
     Attributes:
         recipe: what to train, with the fields of the run.
@@ -50,8 +50,8 @@ def plan_run(recipe: Recipe, options: TrainOptions) -> Plan:
     place = towers.processes.find_place()
     if options.overwrite and place is not None:
         raise ValueError(
-            "--overwrite cannot say for several processes which of them removes the run. Remove "
-            f"{directory.path} yourself, and leave --overwrite out."
+            "--overwrite does not work with several processes: any of them might remove the run. "
+            f"Remove {directory.path} yourself, and leave --overwrite out."
         )
     if not options.overwrite:  # A run from before some fields goes on with what it meant.
         given = {

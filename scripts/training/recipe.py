@@ -116,8 +116,8 @@ def perplexities(metrics: dict[str, float], num_characters: int) -> dict[str, fl
 def describe_unknown(rate: float) -> str:
     """Returns how many tokens are unknown, and what to do about many."""
     many = (
-        "; a perplexity says little then, and few questions are understood: check --language and "
-        "--encoding, raise vocabulary_size, or choose other tokens"
+        "; then a perplexity says little, and few questions are understood: check --language and "
+        "--encoding, raise vocabulary_size, or choose another tokenizer"
     )
     return f"{rate:.2%} of the tokens are unknown{many if rate > UNKNOWN_ALARM else ''}"
 

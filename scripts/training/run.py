@@ -21,7 +21,7 @@ from towers.scripts.wrong_input import wrong_input
 
 SIGNAL_CODES = {"SIGHUP": 129, "SIGINT": 130, "SIGPIPE": 141, "SIGTERM": 143}
 SENTENCES = {
-    "SIGHUP": "stopped, since the terminal was closed (SIGHUP)",
+    "SIGHUP": "stopped because the terminal was closed (SIGHUP)",
     "SIGINT": "stopped by Ctrl-C (SIGINT)",
     "SIGTERM": "stopped by another program (SIGTERM)",
 }
@@ -215,7 +215,7 @@ class Training(OpenRun):
             part = self.session.data.evaluated
             self.output.write(f"best {part} {best.metric}: {best.value:.4f} at step {best.step}")
         if reason in SIGNAL_CODES and self.session.processes.count > 1:
-            self.output.write("continue with the commands that started all processes")
+            self.output.write("to continue, run the commands that started all processes again")
         elif reason in SIGNAL_CODES:
             again = [one for one in sys.argv[1:] if not one.startswith("--ov")]  # --overwrite
             self.output.write(f"continue with: towers {shlex.join(again)}")

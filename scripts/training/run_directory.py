@@ -153,7 +153,9 @@ class RunDirectory:
         if not self._record.exists():
             near = (RUNS / self.path, self.path.parent)
             meant = [one for one in near if (one / self._record.name).exists()]
-            hint = f"Did you mean {meant[0]}?" if meant else "`towers runs` lists those in runs/."
+            hint = (
+                f"Did you mean {meant[0]}?" if meant else ("`towers runs` lists the runs in runs/.")
+            )
             raise ValueError(f"{self.path} holds no run: there is no run.json in it. {hint}")
         try:
             return complete(json.loads(self._record.read_text(encoding="utf-8")))
@@ -174,7 +176,7 @@ class RunDirectory:
 def complete(record: Any) -> dict[str, Any]:
     """Returns a record with what earlier releases left unsaid; ValueError for a wrong entry."""
     if not isinstance(record, dict):
-        raise ValueError("it holds no object")
+        raise ValueError("it holds no JSON object")
     record = {**BEFORE, **record}
     if not {"starts", "data", *IDENTITY} <= set(record):
         raise ValueError("entries are missing")
@@ -204,7 +206,7 @@ def check_record(record: dict[str, Any]) -> None:
         wrong.append("seed")
     if wrong:
         found = ", ".join(f"{name} {record[name]!r}" for name in wrong)
-        raise ValueError(f"no run has {found}")
+        raise ValueError(f"unexpected {found}")
 
 
 def is_start(start: Any) -> bool:

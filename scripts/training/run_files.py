@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import warnings
 from pathlib import Path
 from typing import Any
@@ -89,7 +88,7 @@ class RunFiles:
         if best.value is None or self.checkpoints.has_best:
             return best
         warnings.warn(
-            f"{path} is missing or damaged: the next evaluation is the best so far.",
+            f"{path} is missing or damaged; the next evaluation counts as the best so far.",
             RuntimeWarning,
             stacklevel=3,
         )
@@ -103,8 +102,7 @@ class RunFiles:
         processes, num_towers = self._session.processes, len(self._session.devices.towers)
         if processes.count > 1:
             self._updates.take_from_chief()
-            sums = json.dumps(towers.actions.unreported([self.reporting])).encode()
-            chiefs = json.loads(processes.share(sums)[0])
+            chiefs = processes.of_chief(towers.actions.unreported([self.reporting]))
             if not processes.is_chief:
                 towers.actions.restore_unreported([self.reporting], chiefs, same_towers=False)
         if not processes.is_chief:
@@ -115,7 +113,7 @@ class RunFiles:
 
     def _report(self, report: towers.StepReport, rates: towers.actions.Rates) -> None:
         """Writes and prints what happened since the last report."""
-        processes, unit = self._session.processes, self._session.recipe.unit
+        processes, output = self._session.processes, self._output
         first = processes.first_tower(len(self._session.devices.towers))
         write = towers.actions.write_summaries(
             self.curves, first_tower=first, average=processes.is_chief
@@ -125,7 +123,14 @@ class RunFiles:
             values = towers.actions.report_values(report, rates)
             self.metrics.write(self.metrics.TRAIN, report.step, values)
             self.alarm.check(float(report.results.loss))
-        self._output.report(report, rates, unit, first if processes.count > 1 else None)
+        towers.actions.print_report(
+            report,
+            rates,
+            unit=self._session.recipe.unit,
+            first_tower=first if processes.count > 1 else None,
+            columns=output.columns,
+            write=output.write_dated,
+        )
 
     def add_evaluation(self, metrics: dict[str, float]) -> bool:
         """Adds an evaluation of the current step, and returns whether it is the best so far.

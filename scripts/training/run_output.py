@@ -41,7 +41,7 @@ class RunOutput:
         except OSError as error:
             self._reader_left = True
             if error.errno not in (errno.EPIPE, errno.EIO):  # `| head`, or a closed terminal.
-                text = f"towers: warning: cannot print ({error.strerror}): the training ends"
+                text = f"towers: warning: cannot print ({error.strerror}); the training ends"
                 show(text, file=sys.stderr, colour="yellow")
 
     def write_dated(self, line: str) -> None:
@@ -49,23 +49,10 @@ class RunOutput:
         at = "" if sys.stdout.isatty() else time.strftime(" | %Y-%m-%d %H:%M:%S")
         self.write(line + at)
 
-    def report(
-        self,
-        report: towers.StepReport,
-        rates: towers.actions.Rates,
-        unit: str,
-        first_tower: int | None,
-    ) -> None:
-        """Prints a report in one line, which fits the terminal."""
-        columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-        towers.actions.print_report(
-            report,
-            rates,
-            unit=unit,
-            first_tower=first_tower,
-            columns=columns,
-            write=self.write_dated,
-        )
+    @property
+    def columns(self) -> int | None:
+        """The width of the terminal; None where the output is none."""
+        return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
     def check_reader(self, report: towers.StepReport) -> None:
         """Raises StopTraining when the output can no longer be read; an action."""

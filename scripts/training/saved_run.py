@@ -79,17 +79,16 @@ class InitialWeights(NamedTuple):
         if not match.restored:
             raise ValueError(
                 "--init-from needs a run with variables of the same names and shapes. Received "
-                f"{source}, where none of {total} matches: {unmatched}. Give a run of a model like "
-                "this one."
+                f"{source}, where none of {total} variables match: {unmatched}. Give a run of a "
+                "similar model."
             )
-        line = f"begins with {len(match.restored)} of {total} variables of {source}"
+        line = f"starts with {len(match.restored)} of {total} variables from {source}"
         if unmatched:
-            line += f"; without a match: {unmatched}"
+            line += f"; not found there: {unmatched}"
         try:
             check_text(self.directory.text, session.data.text)
         except ValueError:
-            line += "; warning: its vocabulary differs, so the rows of its tables were other "
-            line += "words'"
+            line += "; warning: its vocabulary differs, so its tables have rows of other words"
         return line
 
 
@@ -109,13 +108,13 @@ def open_model(
     recipe = restore_recipe(record["recipe"], record["fields"])
     if not recipe.command or not directory.text.exists():
         raise ValueError(
-            f"{directory.path} is a run of {recipe.name}, which has no text. Give a run of "
-            "chatbot or another recipe with text."
+            f"{directory.path} is a run of {recipe.name}, which has no text. Give a run of a "
+            "recipe with text, such as chatbot."
         )
     if recipe.command != command:
         raise ValueError(
-            f"{directory.path} is a run of {recipe.name}, which speaks with "
-            f"`towers {recipe.command} {directory.path}`."
+            f"{directory.path} is a run of {recipe.name}, which answers with `towers "
+            f"{recipe.command} {directory.path}`."
         )
     chosen = choose_checkpoint(directory, record, options.checkpoint)
     if devices is not None:
@@ -167,12 +166,6 @@ def open_evaluation(options: EvaluateOptions) -> Evaluation:
     return Evaluation(session, checkpoint)
 
 
-def open_weights(run_dir: str) -> InitialWeights:
-    """Returns the best weights of a run; raises ValueError if it saved none."""
-    directory = RunDirectory(run_dir)
-    return InitialWeights(directory, choose_checkpoint(directory, directory.read(), "best"))
-
-
 def choose_checkpoint(
     directory: RunDirectory, record: dict[str, Any], which: str
 ) -> towers.checkpoints.Checkpoint:
@@ -186,7 +179,7 @@ def choose_checkpoint(
     try:
         checkpoint = folder.best() if which == "best" and record["chooses"] else None
     except towers.checkpoints.DamagedCheckpointError as error:
-        raise ValueError(f"{error} --checkpoint latest takes the one saved last.") from error
+        raise ValueError(f"{error} Use --checkpoint latest for the one saved last.") from error
     checkpoint = checkpoint or folder.latest()
     if checkpoint is None:
         raise ValueError(
@@ -215,23 +208,19 @@ def check_text(saved: Path, text: Any) -> None:
         same, *_ = filecmp.cmpfiles(saved, folder, names, shallow=False)
     if len(same) < len(names):
         raise ValueError(
-            "The data has another vocabulary than the run: a model knows only the ids that it was "
-            "trained with. Keep the training data as it was and exchange only the test data."
+            "The data has a different vocabulary from the run's, and a model knows only the ids "
+            "that it was trained with. Keep the training data as it was, and replace only the "
+            "test data."
         )
 
 
-def text_digest(text: Any) -> str | None:
-    """Returns the digest of a codec, None for a recipe without text; it is recorded with a run."""
-    return None if text is None else digest_of(text)
-
-
 def load_text(directory: RunDirectory, recorded: str | None, codec: type[TextCodec]) -> TextCodec:
-    """Returns the codec of a run; raises ValueError if it is not the one that was recorded."""
+    """Returns a run's codec; raises ValueError if the run recorded another one."""
     text = codec.load(directory.text)
-    if recorded is not None and text_digest(text) != recorded:
+    if recorded is not None and digest_of(text) != recorded:
         raise ValueError(
-            f"{directory.text} has other bytes than the run wrote: its words would get wrong ids. "
-            "Put the original files back, or train again."
+            f"{directory.text} differs from what the run wrote, so words would get wrong ids. Put "
+            "the original files back, or train again."
         )
     return text
 
@@ -242,7 +231,7 @@ def check_classes(trained: dict[str, Any] | None, found: dict[str, Any] | None) 
     if before != now:
         differing = sorted(set(before or []) ^ set(now or [])) or "the same names in another order"
         raise ValueError(
-            "The data has other classes than the run: a model knows only those that it was "
-            f"trained with. Received {len(now or [])} classes, expected {len(before or [])}; they "
-            f"differ by {differing}."
+            "The data has different classes from the run's, and a model knows only those that it "
+            f"was trained with. Received {len(now or [])} classes, expected {len(before or [])}; "
+            f"these differ: {differing}."
         )

@@ -27,7 +27,7 @@ class Session(NamedTuple):
         model: its Keras model, the variables on the parameter device.
         devices: the towers' devices, and a line that describes them.
         placement: the towers' devices, and where the variables live.
-        processes: all processes of the training, of which this is one.
+        processes: all processes of the training, this one among them.
         evaluate: `evaluate() -> dict` of means over the test data.
         answer_evaluator: judges the model's answers, None if it gives none.
     """
@@ -93,7 +93,7 @@ def open_session(
 def choose_devices(options: DeviceOptions) -> towers.devices.Devices:
     """Returns the chosen devices; raises ValueError if they are not there."""
     if options.virtual and options.towers is None:
-        raise ValueError("--virtual splits one GPU into towers: say into how many with --towers N.")
+        raise ValueError("--virtual splits one GPU into towers; give their number with --towers N.")
     return towers.select_devices(options.towers, **arguments_for(towers.select_devices, options))
 
 
@@ -108,7 +108,7 @@ def data_paths(recipe: Recipe, given: Sequence[str] | None) -> Any:
         return DATA_SETS / recipe.data_set if recipe.data_set else None
     if len(given) > 1:
         raise ValueError(
-            f"The data of {recipe.name} is in one folder. Received {len(given)} with --data: "
+            f"The data of {recipe.name} must be in one folder. Received {len(given)} with --data: "
             f"{', '.join(given)}."
         )
     return pathlib.Path(given[0])
@@ -156,7 +156,7 @@ def build_step(session: Session, options: TrainOptions) -> towers.engine.TrainSt
         raise ValueError(
             f"{recipe.name} carries a state from batch to batch, and only the towers of one "
             f"process can share its rows. Received {processes.count} processes; use one, with "
-            "--towers (a language model may also be given --set form=sentences, or form=pieces)."
+            "--towers (or, for a language model, --set form=sentences or form=pieces)."
         )
     parts = step_parts(session, options, carried)
     return towers.build_train_step(*parts, processes)
@@ -167,9 +167,9 @@ def build_async_step(session: Session, options: TrainOptions) -> towers.steps.As
     recipe, train = session.recipe, session.data.train
     if carried_state(recipe, session.model, train) is not None:
         raise ValueError(
-            f"--updates async has no order in which {recipe.name} could carry its state from "
-            "batch to batch. Give it batches without one (a language model takes --set "
-            "form=sentences or form=pieces), or use --updates sync."
+            f"{recipe.name} carries a state from batch to batch, and --updates async takes "
+            "batches in no fixed order. Use --updates sync (or, for a language model, --set "
+            "form=sentences or form=pieces)."
         )
     return towers.steps.build_async_step(*step_parts(session, options))
 
@@ -186,17 +186,16 @@ def step_parts(
     with session.placement.scope():
         optimizer = make_optimizer(recipe.fields, session.data, epochs)
         loss_scale = towers.steps.LossScale() if options.engine.precision == "float16" else None
-    own = towers.StepOptions(
+    own = arguments_for(
+        towers.StepOptions,
+        options.engine,
         clip_norm=recipe.fields.clip_norm or None,
-        accumulate=options.engine.accumulate,
-        steps_per_call=options.engine.steps_per_call,
-        batch_norm=options.engine.batch_norm,
         seed=options.seed,
         loss_scale=loss_scale,
         compiled=options.engine.xla,
         carried=carried,
     )
-    return tower_fn, session.model, optimizer, session.placement, train, own
+    return tower_fn, session.model, optimizer, session.placement, train, towers.StepOptions(**own)
 
 
 def make_optimizer(fields: Any, data: Data, epochs: float) -> keras.optimizers.Optimizer:

@@ -71,7 +71,7 @@ def test_the_error_names_step_and_tower(at, num_batches):
     step, _ = build(batches)
     trainer = helpers.make_trainer(step, towers.batches_from(helpers.dataset_of(batches)))
     expected = (
-        rf"not finite at step {at + 1}: tower 1 \(loss nan\)\. Its update changed no variable"
+        rf"not finite at step {at + 1}: tower 1 \(loss nan\)\. The update changed no variable"
     )
     with pytest.raises(NonFiniteGradientError, match=expected):
         trainer.train(epochs=1)
@@ -92,7 +92,7 @@ def test_several_processes_name_the_tower_by_its_number_among_all():
     processes = helpers.OneOfTwo(add_one_that_is_not)
     step, _ = build(helpers.dense_batches([4]), processes=processes)
     dataset = towers.batches_from(helpers.dataset_of(helpers.dense_batches([4])))
-    with pytest.raises(NonFiniteGradientError, match="in no tower of this process"):
+    with pytest.raises(NonFiniteGradientError, match="on no tower of this process"):
         helpers.make_trainer(step, dataset, split=towers.engine.split).train(epochs=1)
 
 

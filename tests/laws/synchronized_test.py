@@ -253,10 +253,10 @@ def in_a_branch(replicas, inputs):
 @pytest.mark.parametrize(
     ("ask", "message"),
     [
-        (mean_over_replicas, "expected a sum"),
+        (mean_over_replicas, "Expected a sum"),
         (gathered, "towers do not"),
         (rows_summed, r"of shape \(None, 5\)"),
-        (in_a_branch, "within a loop or a branch"),
+        (in_a_branch, "in a loop or a branch"),
     ],
 )
 def test_what_cannot_be_added_is_refused_by_name(ask, message):

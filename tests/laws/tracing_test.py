@@ -225,8 +225,8 @@ def test_a_trainable_variable_is_not_assigned_by_a_tower():
         (lambda loss: (loss, 4.0, {"hits": tf.ones(4)}), r"Received 'hits' with shapes \[\(4,\)\]"),
         (lambda loss: (loss, 4.0, {"hits": (1, 2, 3)}), r"a pair of scalars \(sum, weight\)"),
         (lambda loss: (loss, 4.0, {"hits": (1,)}), r"a pair of scalars \(sum, weight\)"),
-        (lambda loss: (loss, 4.0, {"loss": 1.0}), r"a metric 'loss'; give it another name"),
-        (lambda loss: (loss, 4.0, {"examples": 1.0}), r"a metric 'examples'; give it"),
+        (lambda loss: (loss, 4.0, {"loss": 1.0}), r"a metric named 'loss'; rename it"),
+        (lambda loss: (loss, 4.0, {"examples": 1.0}), r"a metric named 'examples'; rename"),
     ],
 )
 def test_wrong_results_of_a_tower_function_are_explained(results, message):

@@ -232,7 +232,7 @@ def test_narrow_numbers_give_float32_logits_near_those_of_float32():
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"size": 7}, r"size must be a multiple of heads, of an even one. Received size=7 and hea"),
+        ({"size": 7}, r"size must be an even multiple of heads. Received size=7 and hea"),
         ({"size": 6}, r"size=6 and heads=2"),
         ({"heads": 0}, "heads must be a whole number of at least 1"),
         ({"feed_forward_size": 0}, "feed_forward_size must be a whole number of at least 1"),

@@ -91,6 +91,6 @@ def test_an_environment_is_made_anew_only_if_it_has_no_pip(is_whole, environment
 def test_an_environment_of_somebody_else_is_left_alone(environment):
     environment.mkdir()
     (environment / "theirs").touch()
-    with pytest.raises(SystemExit, match="somebody else made"):
+    with pytest.raises(SystemExit, match="this script did not make"):
         bootstrap.make_environment()
     assert [path.name for path in environment.iterdir()] == ["theirs"]

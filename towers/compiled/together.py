@@ -100,8 +100,7 @@ class Together(NamedTuple):
 
     def chiefs(self, *values: int) -> list[int]:
         """Returns the chief's numbers; every process gives its own."""
-        chiefs: list[int] = json.loads(self.processes.share(json.dumps(values).encode())[0])
-        return chiefs
+        return list(self.processes.of_chief(values))
 
     def is_any(self, value: bool) -> bool:
         """Returns whether a value is true in any process; all must ask."""

@@ -21,8 +21,8 @@ def every(
 ) -> Action:
     """Returns an action that runs every n steps, every n seconds or at the end of each epoch.
 
-    With several conditions, it runs when one of them holds. The report that it gets is that of the
-    last step alone; `with_rates` gives the means over all steps since the last report.
+    With several conditions, it runs when any of them holds. Its report covers only the last step;
+    `with_rates` gives the means over all steps since the last report.
 
     Args:
         action: the action to run.
@@ -68,15 +68,15 @@ class Reporting:
 
     The `results` of its reports are NumPy numbers over all updates since it last ran, each action
     by its own period: loss and metrics are means by their weights, `weight` and `metric_weights`
-    are sums. A metric without a weight is the mean of the updates' sums; one that is an array is
+    are sums. A metric without a weight is the mean of the updates' sums; an array is
     left out. A gradient norm is the root mean square over the updates that were applied. Learning
     rate, loss scale and `finite` are those of the last update, as is the rest of the report. A
     tower without an update is NaN.
 
-    A `Trainer` with a `run_dir` saves what is not reported yet: a run that goes on reports the same
-    numbers. With another period it reports what was saved as well; give several such actions in the
-    same order. Asynchronous towers are a few updates ahead of their reports; a resumed run leaves
-    these out.
+    A `Trainer` with a `run_dir` saves what is not reported yet, so a resumed run reports the same
+    numbers. If its period has changed, it still reports what was saved; keep several such actions
+    in the same order. Asynchronous towers are a few updates ahead of their reports; a resumed run
+    leaves these out.
 
     Args:
         action: called with a `StepReport` and `Rates`.

@@ -31,9 +31,9 @@ def print_report(
         unit: what the tower function's weight counts.
         first_tower: the number of this process's first tower among the towers of all processes;
             None for one process.
-        columns: a longer line is shortened: the norm leaves, the towers' losses lose names and
-            digits and become a range, the rates and the metrics leave, and the range at last. None
-            for the whole line.
+        columns: the width that a line must fit. First the norm is left out; then the towers' losses
+            lose names and digits and become a range; then the rates, the metrics and at last the
+            range are left out. None for the whole line.
         write: writes the line, a string.
     """
     results = report.results

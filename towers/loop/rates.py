@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -70,13 +70,13 @@ class Window:
             loss_scale=last.loss_scale,
             towers=TowerResults(**self._means(slice(1, None))),
         )
+        seconds = max(self._seconds, 1e-9)
         rates = Rates(
-            steps=self._steps,
-            seconds=self._seconds,
-            waits=np.asarray(self._waits),
-            weights=weights[1:],
-            total=float(weights[0]),
-            staleness={tower: total / count for tower, (total, count) in self._staleness.items()},
+            self._steps / seconds,
+            float(weights[0] / seconds),
+            weights[1:] / seconds,
+            np.minimum(np.asarray(self._waits) / seconds, 1.0),
+            {tower: total / count for tower, (total, count) in self._staleness.items()},
         )
         self._clear()
         return results, rates
@@ -209,16 +209,8 @@ def of_all_and_each(columns: Sequence[Any]) -> np.ndarray:
     return numbers
 
 
-class Rates:
-    """The rates over several steps.
-
-    Args:
-        steps: the number of steps.
-        seconds: their time in seconds, input included, actions excluded.
-        waits: the time in seconds for which each tower waited for shards, float64 [num_towers].
-        weights: the number of examples (or tokens) of each tower, [num_towers].
-        total: the number of examples (or tokens) of all processes; None: of this process.
-        staleness: by tower, the mean staleness of its asynchronous updates.
+class Rates(NamedTuple):
+    """The rates over several steps; their time includes input and leaves out actions.
 
     Attributes:
         steps_per_second: steps per second.
@@ -226,23 +218,16 @@ class Rates:
         tower_examples_per_second: the same for each tower, float64 [num_towers].
         tower_input_wait: for each tower, the fraction of time spent waiting for input, at most 1,
             float64 [num_towers].
-        input_wait: the largest of these.
         tower_staleness: by tower, the mean staleness; empty for synchronous updates.
     """
 
-    def __init__(
-        self,
-        steps: int,
-        seconds: float,
-        waits: np.ndarray,
-        weights: np.ndarray,
-        total: float | None = None,
-        staleness: Mapping[int, float] | None = None,
-    ):
-        seconds = max(seconds, 1e-9)
-        self.steps_per_second = steps / seconds
-        self.tower_examples_per_second = np.asarray(weights, float) / seconds
-        self.examples_per_second = (np.sum(weights) if total is None else total) / seconds
-        self.tower_input_wait = np.minimum(np.asarray(waits, float) / seconds, 1.0)
-        self.input_wait = float(self.tower_input_wait.max())
-        self.tower_staleness = dict(staleness or {})
+    steps_per_second: float
+    examples_per_second: float
+    tower_examples_per_second: np.ndarray
+    tower_input_wait: np.ndarray
+    tower_staleness: Mapping[int, float]
+
+    @property
+    def input_wait(self) -> float:
+        """The largest fraction of time that a tower spent waiting for input."""
+        return float(self.tower_input_wait.max())

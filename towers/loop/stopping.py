@@ -53,10 +53,10 @@ def stop_after(minutes: float) -> Action:
 def stop_on_signals() -> Iterator[StopSignals]:
     """The scope in which Ctrl-C, SIGTERM and a closed terminal end the training after its step.
 
-    Yields the action to give to the trainer. A training that waits for its next batch ends after
-    a second. A second signal ends the process at once; a terminal that closes is never the second,
-    since its signal may come twice. Python gives signals to the main thread alone: in another one,
-    such as a worker of Ray's, only `request_stop` ends the training.
+    Yields the action to give to the trainer. A training that waits for its next batch ends after a
+    second. A second signal ends the process at once, except that of a closing terminal, which may
+    come twice. Python delivers signals only to the main thread: in another one, such as a Ray
+    worker's, only `request_stop` ends the training.
     """
     signals = StopSignals()
     watch(signals.received)

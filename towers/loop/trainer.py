@@ -33,7 +33,7 @@ class Trainer:
         run_dir: a folder for checkpoints, or None. `train` resumes from the newest checkpoint in
             it, and saves at the end of every epoch and at its own end. With
             `towers.enable_determinism`, a resumed run is bit-identical to an uninterrupted one.
-            Of several processes the chief saves and restores, and the others take from it.
+            With several processes, the chief saves, and it restores for all of them.
 
     Raises:
         ValueError: there is no step, no batch or no action.
@@ -98,9 +98,9 @@ class Trainer:
 
         Both count from the beginning of the run, not from the point where this process resumed.
 
-        If the optimizer keeps averages of the weights (`use_ema=True`), the model holds these in
-        the end, as after Keras's `fit`. Checkpoints hold the weights themselves, and training goes
-        on from them; a variable that you assign in between keeps your value.
+        If the optimizer keeps averages of the weights (`use_ema=True`), the model holds these at
+        the end, as after Keras's `fit`. Checkpoints hold the weights themselves, and training
+        continues from those; a variable that you assign in between keeps your value.
 
         Args:
             epochs: the number of epochs, or None.
@@ -203,10 +203,10 @@ def check_step(step: object) -> None:
     missing = [name for name in members if not hasattr(step, name)]
     if missing or not callable(step):
         raise ValueError(
-            "A trainer is given the step and its batches: Trainer(step, batches, actions). "
-            f"Received {step!r} as the step, which lacks {', '.join(missing) or 'a call'}; build "
-            "one with towers.build_train_step. Updates of your own go into "
-            "towers.Trainer.making(updates, actions)."
+            "Trainer takes a step and its batches: Trainer(step, batches, actions). Received "
+            f"{step!r} as the step, which lacks {', '.join(missing) or 'a call'}; build one with "
+            "towers.build_train_step. For updates of your own, use towers.Trainer.making(updates, "
+            "actions)."
         )
 
 
@@ -214,9 +214,9 @@ def check_updates(updates: object) -> None:
     """Raises ValueError for what are no updates."""
     if not isinstance(updates, Updates):
         raise ValueError(
-            "Trainer.making is given updates, such as towers.steps.SynchronousUpdates(step, "
-            f"batches) or a subclass of towers.steps.Updates. Received {updates!r}; a step goes "
-            "into towers.Trainer(step, batches, actions)."
+            "Trainer.making takes updates, such as towers.steps.SynchronousUpdates(step, batches) "
+            f"or a subclass of towers.steps.Updates. Received {updates!r}; for a step, use "
+            "towers.Trainer(step, batches, actions)."
         )
 
 
@@ -226,6 +226,6 @@ def check_actions(actions: Sequence[Action]) -> None:
     wrong = [action for action in actions if not callable(action)] if is_list else actions
     if wrong:
         raise ValueError(
-            "actions must be a list of functions that take a StepReport. Received "
-            f"{wrong!r}; make some with towers.actions, or write a function of the report."
+            f"actions must be a list of functions that take a StepReport. Received {wrong!r}; use "
+            "those in towers.actions, or write a function of the report."
         )

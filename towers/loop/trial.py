@@ -110,7 +110,7 @@ def try_parameters(
             gc.collect()  # The next model needs the memory of this one.
     if not any(map(math.isfinite, seconds.values())):
         raise tf.errors.ResourceExhaustedError(
-            None, None, "A step needs more memory than the devices have. Give a smaller batch."
+            None, None, "A step needs more memory than the devices have. Use a smaller batch."
         )
     return Trial({policy: round(1000 * time_of, 3) for policy, time_of in seconds.items()})
 

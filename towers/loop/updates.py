@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import functools
 import itertools
-import json
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -173,8 +172,7 @@ class Updates:
         if processes.count == 1:
             return
         take_from_chief(processes, self.step.groups())
-        place = json.dumps(dataclasses.astuple(self.position)).encode()
-        self.position = Position(*json.loads(processes.share(place)[0]))
+        self.position = Position(*processes.of_chief(dataclasses.astuple(self.position)))
 
     def run_epoch(self, steps: int | None, report: Action) -> None:
         """Makes the updates from `position` to the end of its epoch and reports each.
@@ -185,7 +183,9 @@ class Updates:
             report: called with a `StepReport` after each update. An exception that it raises ends
                 the epoch and passes through; `position` is up to date then.
         """
-        raise NotImplementedError(f"{type(self).__name__} must say how it makes its updates.")
+        raise NotImplementedError(
+            f"{type(self).__name__} must define `run_epoch`, which makes its updates."
+        )
 
     def finish(self) -> None:
         """Raises NonFiniteGradientError if the last gradient was not finite; checks the copies."""
@@ -345,9 +345,10 @@ def describe(step: int, results: StepResults, tower: int | None, first_tower: in
         for index in (range(norms.shape[0]) if tower is None else [tower])
         if not bool(tf.math.is_finite(norms[index]))
     ]
-    where = ", ".join(not_finite) or "in no tower of this process, only in the sum over all"
+    where = ", ".join(not_finite) or (
+        "on no tower of this process, only in the sum over all processes"
+    )
     return (
-        f"The gradient is not finite at step {step}: {where}. Its update changed no "
-        "variable. Try a lower learning rate, warm-up or clipping, and look for bad examples "
-        "in the data."
+        f"The gradient is not finite at step {step}: {where}. The update changed no variable. Try "
+        "a lower learning rate, warm-up or clipping, and check the data for bad examples."
     )

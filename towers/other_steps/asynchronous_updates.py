@@ -20,9 +20,9 @@ from towers.step.results import StepResults
 class AsynchronousUpdates(Updates):
     """The updates of towers that run independently, for `Trainer`.
 
-    Towers keep running while actions run, a few updates ahead of them at most; an action that reads
+    Towers keep running while actions run, at most a few updates ahead of them; an action that reads
     variables stops them with `paused()`. All towers finish before an epoch ends. After an action
-    has asked to stop, the updates that are done or under way are still reported.
+    has asked to stop, updates that are done or in progress are still reported.
 
     In a `StepReport`, `results` are the results of one tower's update; in `results.towers` the
     other towers are NaN, with weight 0. `seconds` is the time since the previous update of any

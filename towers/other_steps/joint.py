@@ -62,7 +62,7 @@ def build_joint_step(
             `{"discriminator": JointUpdate(...), "generator": JointUpdate(...)}`.
         placement, batches, options, processes: as in `build_train_step`; without a carried state,
             a loss scale and `steps_per_call`.
-        others: variables that the tower functions use besides those that are trained, such as the
+        others: other variables that the tower functions use without training them, such as the
             state of a `keras.random.SeedGenerator`.
         order: `alternating`, where each update sees the weights that those before it have changed;
             or `simultaneous`, where all see the weights before the step, as in CycleGAN.
@@ -98,8 +98,8 @@ def check_updates(updates: Mapping[str, JointUpdate], options: StepOptions) -> N
     own = (options.carried, options.loss_scale, options.steps_per_call)
     if own != (None, None, 1):
         raise ValueError(
-            "A joint step has no carried state and no loss scale, and is a call by itself. "
-            f"Received carried={own[0]}, loss_scale={own[1]}, steps_per_call={own[2]}."
+            "A joint step takes no carried state, no loss scale and no steps_per_call. Received "
+            f"carried={own[0]}, loss_scale={own[1]}, steps_per_call={own[2]}."
         )
 
 
@@ -111,7 +111,7 @@ def check_trained(trained: Mapping[str, Sequence[keras.Variable]]) -> None:
             owner = owners.setdefault(id(variable), name)
             if owner != name and variable.trainable:
                 raise ValueError(
-                    f"Each variable is trained by one update. Received '{variable.path}' in "
+                    f"Only one update may train a variable. Received '{variable.path}' in "
                     f"{owner!r} and in {name!r}."
                 )
 

@@ -36,9 +36,9 @@ def recompute(function: Callable[..., Any]) -> Callable[..., Any]:
         outputs = own.run(*own.inputs)
         if scope.num_versions > num_versions:
             raise RuntimeError(
-                "towers.steps.recompute got a function that assigns trainable variables, as "
-                "SpectralNormalization does: their gradients would be lost. Call such layers "
-                "outside of it."
+                "towers.steps.recompute received a function that assigns trainable variables, as "
+                "SpectralNormalization does, so their gradients would be lost. Call such layers "
+                "outside it."
             )
         return outputs
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import json
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -157,6 +158,10 @@ class Processes:
         rows[self.index].view(np.uint8)[: len(data)] = np.frombuffer(data, np.uint8)
         rows = self._total(rows.reshape(-1)).reshape(rows.shape)
         return [row.tobytes()[:length] for row, length in zip(rows, lengths, strict=True)]
+
+    def of_chief(self, value: Any) -> Any:
+        """Returns the chief's value, of JSON types; every process gives its own."""
+        return json.loads(self.share(json.dumps(value).encode())[0])
 
     @functools.cached_property
     def _total(self) -> Callable[[np.ndarray], np.ndarray]:

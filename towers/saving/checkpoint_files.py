@@ -120,7 +120,7 @@ def value_of(variable: keras.Variable | tf.Variable) -> np.ndarray:
     if tf.as_dtype(variable.dtype) == tf.string:
         raise ValueError(
             "A checkpoint holds numbers and booleans. Received the variable "
-            f"'{path_of(variable)}' of dtype string; keep a text in the state."
+            f"'{path_of(variable)}' of dtype string; put text into the state."
         )
     value = tensorflow_variable(variable).read_value()
     # NumPy takes a tensor's memory as it is, but not that of a scalar of bfloat16.
@@ -152,8 +152,8 @@ def named_failure(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise OSError(
-            f"Cannot save the checkpoint {path}: {error.strerror or error}. "
-            "What was saved before is untouched."
+            f"Cannot save the checkpoint {path}: {error.strerror or error}. Earlier checkpoints "
+            "are untouched."
         ) from error
 
 

@@ -39,7 +39,7 @@ class CheckpointFolder:
     20 and 30 belong to a branch that was left.
 
     A checkpoint may be written beside the training (`wait=False`), one at a time. A failure is
-    raised by the next save, by whatever reads the folder, or by `wait`, also of another object of
+    raised by the next save, the next read of the folder, or `wait`, even through another object of
     this process. As a context manager, the folder waits at the end.
 
     Args:
@@ -82,8 +82,8 @@ class CheckpointFolder:
             step: the step after which it is saved.
             groups: by group name, the variables to save, in order.
             state: other values to save, of JSON types.
-            wait: whether it is on the disk when this returns. Otherwise it holds the values of
-                this moment, too, and is written while the training goes on.
+            wait: whether it is on the disk when this returns. Otherwise it is written while the
+                training goes on, with the values of this moment all the same.
 
         Raises:
             OSError: this checkpoint, or the one before, cannot be written.
@@ -131,10 +131,14 @@ class CheckpointFolder:
         return self._write(lambda: write_snapshot(path, snapshot), path, wait)
 
     def _prepare(self, path: Path) -> None:
-        """Waits for the save before, and makes the folder, so that nothing else changes it."""
+        """Waits for the save before, makes the folder, and removes what a killed process left."""
         self.wait()
         with named_failure(path):
-            self._make_folder()
+            if self.path.exists() and not self.path.is_dir():
+                raise NotADirectoryError(errno.ENOTDIR, f"{self.path} is not a folder")
+            make_folder(self.path)
+            for leftover in self.path.glob(f"*{SUFFIX}{PARTIAL}"):
+                leftover.unlink(missing_ok=True)
 
     def _write(self, write: Callable[[], None], path: Path, wait: bool) -> Path:
         """Calls `write` here, or in the thread that writes beside the training."""
@@ -217,14 +221,6 @@ class CheckpointFolder:
             is_newest = best is not None and best >= next_serial(serials)
             paths.insert(len(damaged) if is_newest else len(paths), self.best_path)
         return paths
-
-    def _make_folder(self) -> None:
-        """Makes the folder if there is none, and removes files that a killed process left."""
-        if self.path.exists() and not self.path.is_dir():
-            raise NotADirectoryError(errno.ENOTDIR, f"{self.path} is not a folder")
-        make_folder(self.path)
-        for leftover in self.path.glob(f"*{SUFFIX}{PARTIAL}"):
-            leftover.unlink(missing_ok=True)
 
     def _step_path(self, step: int) -> Path:
         return self.path / f"step-{step:08d}{SUFFIX}"

@@ -40,9 +40,8 @@ def restore(checkpoint: Checkpoint, groups: Groups) -> None:
     pairs, differences = match_groups(checkpoint.groups, groups)
     if differences:
         raise ValueError(
-            f"The checkpoint {checkpoint.path} is not one of this model, and nothing was "
-            f"restored. {' '.join(differences)} Build the model with the options it was "
-            "trained with."
+            f"The checkpoint {checkpoint.path} does not fit this model, and nothing was restored. "
+            f"{' '.join(differences)} Build the model with the options it was trained with."
         )
     for saved, variable in pairs:
         target = tensorflow_variable(variable)
@@ -61,7 +60,7 @@ def match_groups(
         + [path for match in matches for path in match.only_given],
         "Unused in checkpoint": [f"group '{name}'" for name in saved if name not in groups]
         + [path for match in matches for path in match.only_saved],
-        "Keras numbered these layers in another order, so give them names of your own": [
+        "Keras numbered these layers in a different order, so name them yourself": [
             difference for match in matches for difference in match.reordered
         ],
         "Shape differs": [
@@ -91,7 +90,8 @@ class PartialRestore(NamedTuple):
 
 
 def restore_matching(checkpoint: Checkpoint, variables: Sequence[Variable]) -> PartialRestore:
-    """Assigns a checkpoint's values to the variables of the same name and shape, as to fine-tune.
+    """Assigns a checkpoint's values to the variables of the same name and shape, such as to
+    fine-tune.
 
     Names are compared as by `restore`. Values are converted to the dtype of their variable.
 

@@ -13,7 +13,7 @@ import shlex
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from towers.ground.durable import make_folder
@@ -23,16 +23,14 @@ SECONDS = 1.0  # `lock_holder` has a lock for a moment; a training has it longer
 
 
 @contextlib.contextmanager
-def locked(
-    folder: str | os.PathLike[str], *, write: Callable[[str], None] = print
-) -> Iterator[None]:
+def locked(folder: str | os.PathLike[str]) -> Iterator[None]:
     """The scope in which no other process enters the same scope for this folder.
 
-    The folder is made, and removed again if it is empty in the end.
+    The folder is made, and removed again if it is empty in the end. If the disk cannot lock, a line
+    is printed instead.
 
     Args:
         folder: such as a run's directory.
-        write: called with a warning if the disk cannot lock.
 
     Raises:
         ValueError: another process is in the scope; it is named.
@@ -41,7 +39,7 @@ def locked(
     path = Path(folder) / LOCK
     is_new = not path.parent.exists()
     make_folder(path.parent)
-    descriptor = open_locked(path, write)
+    descriptor = open_locked(path)
     try:
         os.truncate(descriptor, 0)
         os.write(descriptor, describe_process().encode())
@@ -83,7 +81,7 @@ def read_holder(descriptor: int) -> str:
     return os.read(descriptor, 500).decode("utf-8", "replace") or "another process"
 
 
-def open_locked(path: Path, write: Callable[[str], None]) -> int:
+def open_locked(path: Path) -> int:
     """Returns the descriptor of a lock file that this process alone has locked."""
     limit = time.monotonic() + SECONDS
     while True:
@@ -98,12 +96,12 @@ def open_locked(path: Path, write: Callable[[str], None]) -> int:
             holder = read_holder(descriptor)
             os.close(descriptor)
             raise ValueError(
-                f"{path.parent} is in use by {holder}. Wait for its end, or stop it, or choose "
+                f"{path.parent} is in use by {holder}. Wait until it ends, stop it, or choose "
                 "another directory (--run-dir)."
             ) from error
         except OSError as error:
-            write(
-                f"warning: {path.parent} cannot be locked ({error.strerror or error}): see to it "
+            print(
+                f"warning: {path.parent} cannot be locked ({error.strerror or error}): make sure "
                 "that no other process trains in it"
             )
             return descriptor

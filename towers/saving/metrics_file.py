@@ -62,7 +62,7 @@ class MetricsFile:
         return bool(ends and ends[-1].get("finished"))
 
     def read(self) -> list[dict[str, Any]]:
-        """Returns the lines; one that a killed process left half written is none."""
+        """Returns the lines, without one that a killed process left half written."""
         try:
             texts = self.path.read_text(encoding="utf-8", errors="replace").splitlines()
         except FileNotFoundError:

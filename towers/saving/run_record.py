@@ -29,7 +29,7 @@ def record_start(
         run_dir: the run's directory, which is made if there is none.
         record: what runs, of JSON types.
         devices: of this process's towers.
-        before: what the run that goes on recorded before, or None for one that begins.
+        before: the record of the run that goes on, or None for a new run.
         num_processes: how many train as one.
 
     Raises:

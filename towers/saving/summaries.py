@@ -89,7 +89,7 @@ class SummaryWriters:
         Args:
             run: the run whose curves they belong to.
             values: numbers, texts, true or false, by name; others are shown as text.
-            name: the name of the training's row; None: a digest of the values, of which trainings
+            name: the name of the training's row; None for a digest of the values, so that trainings
                 with the same settings share a row.
         """
         plain = {
@@ -167,9 +167,9 @@ def named_failure(folder: Path) -> Iterator[None]:
 def remove_events_after(folder: str | os.PathLike[str], step: int) -> None:
     """Removes every event after a step, and the last one if a killed writer left it incomplete.
 
-    So a run that resumes from a checkpoint shows each step once. File versions and graphs stay.
-    No writer may have a file in the folder open. A file that is damaged otherwise keeps its events
-    up to the damage, and a copy of it as it was is kept beside it, with a RuntimeWarning.
+    So a run that resumes from a checkpoint shows each step once. File versions and graphs stay. No
+    writer may have a file in the folder open. A file that is damaged in another way keeps its
+    events up to the damage; the original is kept beside it, with a RuntimeWarning.
 
     Args:
         folder: TensorBoard's log directory.
@@ -221,8 +221,8 @@ def keep_damaged(path: Path, damage: str) -> None:
     with open(path, "rb") as source, durable_file(copy, path.with_name(PARTIAL)) as target:
         shutil.copyfileobj(source, target)
     warnings.warn(
-        f"The curves in {path} are damaged ({damage}): they go on from the last whole event before "
-        f"that, and the file as it was is kept as {copy.name}.",
+        f"The curves in {path} are damaged ({damage}). They continue after the last intact event "
+        f"before the damage; the damaged file is kept as {copy.name}.",
         RuntimeWarning,
         stacklevel=3,
     )

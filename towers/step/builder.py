@@ -17,7 +17,6 @@ from towers.batches.shards import Batches, Shard, shard_specs
 from towers.devices.placement import Placement
 from towers.processes.processes import Processes
 from towers.saving.checkpoint_files import Groups
-from towers.step.calls import Calls
 from towers.step.exchange import Exchange
 from towers.step.options import StepOptions
 from towers.step.probe import Probe
@@ -26,7 +25,7 @@ from towers.step.sums import TowerSums
 from towers.step.synchronized import Rendezvous
 from towers.step.tower import Tower
 from towers.step.tower_function import TowerFn, TowerProgram, check_kinds, make_program
-from towers.step.tracing import number_on_host, trace
+from towers.step.traced_step import TracedStep
 from towers.step.update import Update
 from towers.travel.packing import upload_for
 from towers.variables.copies import Copies
@@ -50,11 +49,11 @@ def build_train_step(
 
     Args:
         tower_fn: `tower_fn(batch) -> (loss_sum, weight, metrics)` for one shard: the loss summed
-            over its examples (or tokens), how many there were, and a dict of sums (or of pairs
-            sum, weight). Regularisers enter as `weight * sum(model.losses)`. For losses with
-            different denominators it returns a tuple of sums and a tuple of weights; the loss is
-            the sum of each one's mean. A loss that is summed and not divided has the weight None
-            in that tuple, also alone: `(loss,), (None,), {}`.
+            over its examples (or tokens), how many there were, and a dict of sums (or of pairs sum,
+            weight). Regularisers enter as `weight * sum(model.losses)`. For losses with different
+            denominators it returns a tuple of sums and a tuple of weights; the loss is the sum of
+            each one's mean. A loss that is summed but not divided has the weight None, even if it
+            is the only one: `(loss,), (None,), {}`.
         variables: the Keras variables that `tower_fn` uses, or the model that owns them. An
             unbuilt model is built here, on the parameter device.
         optimizer: a Keras optimizer; it gets averaged (and clipped) gradients once a step.
@@ -78,80 +77,44 @@ def build_train_step(
     return TrainStep(blueprint, Exchange(placement, processes, blueprint.program), also)
 
 
-class TrainStep:
+class TrainStep(TracedStep):
     """One synchronous step as a callable, made by `build_train_step`.
+
+    A call of several steps ends with an update whose gradient is not finite, unless a smaller loss
+    scale may help.
 
     Attributes:
         towers: the towers of this process.
+        exchange: sums over towers, copies of the variables and processes.
         update: changes the variables.
-        devices: the towers' devices.
-        processes: the processes that train this model.
         steps_per_call: as in `StepOptions`.
-        also: what the function `also` returned for the last batch.
     """
 
     def __init__(self, blueprint: Blueprint, exchange: Exchange, also: Also = nothing):
         self.towers = blueprint.towers
         self.exchange = exchange
         self.update = blueprint.update
-        self.devices = [tower.device for tower in self.towers]
-        self.processes = exchange.processes
         self.steps_per_call = blueprint.program.options.steps_per_call
-        self.also: Any = None
-        self._probe, self._also, self._specs = blueprint.probe, also, blueprint.specs
-        # The only trace: what was built is what runs, whatever happens to the model afterwards.
-        # Calling it directly saves the lookup, half a millisecond a step.
-        specs = (blueprint.specs, tf.TensorSpec([], tf.int64))
-        self._traced = trace(self._run, exchange.device, *specs, shared=blueprint.program.shared)
-        self._call = self.processes.naming(self._traced)
-        self._calls = Calls(
-            self._traced, blueprint.specs, self.devices, exchange.device,
-            check=self.update.carried.check_rows, naming=self.processes.naming,
-            goes_on=lambda results: results.finite | (results.loss_scale > 1),
+        self._probe = blueprint.probe
+        devices = [tower.device for tower in self.towers]
+        super().__init__(
+            blueprint.program, blueprint.specs, devices, exchange.device, exchange.processes, also,
+            returns_each=True,
         )  # fmt: skip
 
-    def __call__(self, shards: tuple[Shard, ...], step: int | tf.Tensor) -> StepResults:
-        """Runs the step with this number (the first is 1) and returns its results."""
-        self.update.carried.check_rows(shards)
+    def _begin(self, source: Any) -> None:
+        """Copies what was written since the last call, and asks the tower function once."""
         self.update.copies.refresh()
-        self._probe.ask_once(shards)
-        results, self.also = self._call(shards, number_on_host(step))
+        if source is not None and self._probe.is_pending:
+            is_call = tf.is_tensor(source)
+            self._probe.ask_once(shards_of(source[0], self._specs) if is_call else source)
+
+    def _end(self, results: Any, also: Any) -> Any:
         self.update.copies.wrote()
-        return results
+        return super()._end(results, also)
 
-    def read(self, iterator: Any, step: int) -> StepResults:
-        """Runs the step with this number on the next shards of a `tf.data` iterator on the host.
-
-        The graph itself takes them, which saves small steps a call.
-
-        Raises:
-            tf.errors.OutOfRangeError: none are left. Variables may have changed.
-        """
-        self.update.copies.refresh()
-        results, self.also = self._calls.one(iterator, step)
-        self.update.copies.wrote()
-        return results
-
-    def several(self, source: Any, first: int, count: int | None = None) -> list[StepResults]:
-        """Makes an update of each batch of a call, and returns their results, NumPy numbers.
-
-        It ends with an update whose gradient is not finite, unless a smaller loss scale may help.
-
-        Args:
-            source: batches as `in_calls` makes them, or an iterator as for `read`.
-            first: the number of the first of these steps.
-            count: the number of the batches that an iterator is to give.
-        """
-        self.update.copies.refresh()
-        if self._probe.is_pending:
-            self._probe.ask_once(shards_of(source[0], self._specs))
-        results, self.also = self._calls.several(source, first, count or len(source))
-        self.update.copies.wrote()
-        return results
-
-    def _run(self, shards: tuple[Shard, ...], step: tf.Tensor) -> tuple[StepResults, Any]:
-        results = self._step(shards, step)
-        return results, self._also(results)
+    def _goes_on(self, results: StepResults) -> tf.Tensor:
+        return results.finite | (results.loss_scale > 1)
 
     def _step(self, shards: tuple[Shard, ...], step: tf.Tensor) -> StepResults:
         total, each = self.exchange.sum(self._sums(shards, step))
@@ -199,11 +162,6 @@ class TrainStep:
     def averaged(self) -> contextlib.AbstractContextManager[None]:
         """The scope in which the variables hold the optimizer's averages (`use_ema=True`)."""
         return self.update.averaged()
-
-    @property
-    def graph(self) -> tf.Graph:
-        """The step's graph, with a name scope for each tower."""
-        return self._traced.graph
 
 
 class Blueprint(NamedTuple):
@@ -267,6 +225,6 @@ def check_trainable(shared: SharedVariables) -> None:
     if not shared.trainable:
         paths = [variable.path for variable in shared.states]
         raise ValueError(
-            "There is nothing to train: none of the variables is trainable. Received "
+            "There is nothing to train: no variable is trainable. Received "
             f"{paths or 'no variables'}."
         )

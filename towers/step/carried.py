@@ -37,13 +37,13 @@ class Carried:
         known = all(isinstance(p, tf.TensorSpec) and p.shape.is_fully_defined() for p in parts)
         if self.specs is None or not parts or not known:
             raise ValueError(
-                "carried must be a nest of tf.TensorSpec, each the whole shape of one row. "
-                f"Received {self.specs!r}."
+                "carried must be a nest of tf.TensorSpec, each with the fully defined shape of "
+                f"one row. Received {self.specs!r}."
             )
         if not isinstance(self.num_rows, int) or self.num_rows < 1:
             raise ValueError(
-                "num_rows must be the number of rows that every batch has, because each row "
-                f"has a state of its own. Received {self.num_rows}."
+                "num_rows must be the number of rows in every batch, because each row has its own "
+                f"state. Received {self.num_rows}."
             )
 
 
@@ -97,8 +97,8 @@ class CarriedState:
             return
         message = (
             f"Every batch must have the {sum(self._rows)} rows whose state is carried, "
-            f"{self._rows} for the towers; drop a smaller last batch, or give Carried the rows "
-            "that the batches have."
+            f"{self._rows} on the towers; drop a smaller last batch, or give Carried the number "
+            "of rows in your batches."
         )
         if not tf.executing_eagerly():
             sizes = tf.stack([shard.size for shard in shards])

@@ -13,7 +13,6 @@ from towers.batches.feed import check_end, open_feed
 from towers.batches.shards import Batches, Shard, dataset_of, shard_specs, split
 from towers.devices.placement import Placement, check_present
 from towers.processes.processes import Processes
-from towers.step.calls import Calls
 from towers.step.carried import Carried
 from towers.step.options import StepOptions
 from towers.step.results import EvaluationResults, nothing
@@ -21,7 +20,7 @@ from towers.step.sums import Denominators, add_nests
 from towers.step.synchronized import Rendezvous
 from towers.step.tower import Tower
 from towers.step.tower_function import TowerFn, TowerProgram, check_kinds, make_program
-from towers.step.tracing import number_on_host, trace
+from towers.step.traced_step import TracedStep
 from towers.travel.packing import upload_for
 from towers.travel.pairs import add_in_pairs
 
@@ -49,7 +48,7 @@ def build_evaluation_step(
         carried: a state that is carried from batch to batch, as in `StepOptions`, or None.
             `towers.evaluate_step` begins with zeros; the number of rows may differ from training.
         seed: all random numbers, such as those of a sampled loss, derive from this seed, the
-            batch's number and the tower's. So every evaluation draws the same.
+            batch's number and the tower's, so every evaluation draws the same ones.
         also: as in `build_train_step`.
         processes: the processes whose sums are added, as in `build_train_step`.
 
@@ -63,13 +62,12 @@ def build_evaluation_step(
     return EvaluationStep(program, placement, specs, also, processes)
 
 
-class EvaluationStep:
+class EvaluationStep(TracedStep):
     """One step of an evaluation as a callable, made by `build_evaluation_step`.
 
+    No two batches of an evaluation have the same number. A call of several keeps only `also`.
+
     Attributes:
-        also: what the function `also` returned for the last batch.
-        carried: the state that they carry from batch to batch.
-        devices: the towers' devices.
         after_batch: called by `evaluate_step` after each batch, such as to show progress, or None.
     """
 
@@ -77,70 +75,29 @@ class EvaluationStep:
         self,
         program: TowerProgram,
         placement: Placement,
-        shard_specs: tuple[Shard, ...],
+        specs: tuple[Shard, ...],
         also: Callable[[EvaluationResults], Any] = nothing,
         processes: Processes | None = None,
     ):
-        self.also: Any = None
-        self._also = also
-        self.carried = program.carried
-        self.devices = placement.devices
         self.after_batch: Callable[[], object] | None = None
-        self._shared, self._device = program.shared, placement.device
-        self._processes = processes = processes or Processes()
+        self._shared = program.shared
+        processes = processes or Processes()
         first = processes.first_tower(len(placement.groups))
         self._towers = [
             Tower(program, program.shared.all, group, index, first)
             for index, group in enumerate(placement.groups)
         ]
-        specs = (shard_specs, tf.TensorSpec([], tf.int64))
-        self._traced = trace(self._step, self._device, *specs, shared=program.shared)
-        self._call = processes.naming(self._traced)
-        self._calls = Calls(
-            self._traced, shard_specs, self.devices, self._device,
-            check=self.carried.check_rows, naming=processes.naming,
-        )  # fmt: skip
+        super().__init__(program, specs, placement.devices, placement.device, processes, also)
 
-    def __call__(self, shards: tuple[Shard, ...], batch_number: int) -> EvaluationResults:
-        """Runs the towers on one batch and returns its sums.
-
-        Args:
-            shards: one shard per tower, as `towers.engine.split` cuts a batch.
-            batch_number: the batch's number; no two batches of an evaluation have the same.
-        """
-        self.carried.check_rows(shards)
-        results, self.also = self._call(shards, number_on_host(batch_number))
-        return results
-
-    def read(self, iterator: Any, batch_number: int) -> EvaluationResults:
-        """Runs the towers on the next shards of an iterator, as `TrainStep.read` does."""
-        results, self.also = self._calls.one(iterator, batch_number)
-        return results
-
-    def several(self, source: Any, first: int, count: int | None = None) -> list[None]:
-        """Runs the towers on each batch of a call; only `also` of the last one is kept."""
-        results, self.also = self._calls.several(source, first, count or len(source))
-        return results
-
-    @property
-    def graph(self) -> tf.Graph:
-        """The step's graph."""
-        return self._traced.graph
-
-    def _step(
-        self, shards: tuple[Shard, ...], batch_number: tf.Tensor
-    ) -> tuple[EvaluationResults, Any]:
+    def _step(self, shards: tuple[Shard, ...], number: tf.Tensor) -> EvaluationResults:
         pairs = zip(self._towers, shards, strict=True)
         upload = upload_for(self._shared.read_whole, [self._device], self.devices)
-        with Rendezvous(len(self._towers), self._device, self._processes.count) as rendezvous:
-            sums = [
-                tower.evaluate(shard, batch_number, rendezvous, upload) for tower, shard in pairs
-            ]
+        with Rendezvous(len(self._towers), self._device, self.processes.count) as rendezvous:
+            sums = [tower.evaluate(shard, number, rendezvous, upload) for tower, shard in pairs]
         self.carried.assign([tower.carried for tower in sums])
         with tf.device(self._device), tf.name_scope("results"):
             added = add_in_pairs(add_nests, [tower[:3] for tower in sums])
-            results = EvaluationResults(*self._processes.sum(added))
-        return results, self._also(results)
+            return EvaluationResults(*self.processes.sum(added))
 
 
 def evaluate_step(step: EvaluationStep, dataset: tf.data.Dataset | Batches) -> dict[str, float]:
@@ -158,7 +115,7 @@ def evaluate_step(step: EvaluationStep, dataset: tf.data.Dataset | Batches) -> d
     """
     sums: dict[Any, Pair] = {}
     dataset = dataset_of(dataset)
-    check_end(dataset, None, "take(...) as many batches as are to be evaluated")
+    check_end(dataset, None, "limit it with take(...)")
     check_present(step.devices)
     step.carried.reset()
     with open_feed(split(dataset, len(step.devices)), step.devices) as feed:

@@ -29,12 +29,13 @@ class StepOptions:
         accumulate: the number of micro-batches into which each tower cuts its shard. The result
             equals that of the uncut batch, with the memory of one micro-batch. A synchronized
             BatchNorm sums over the towers of each micro-batch instead.
-        batch_norm: how the towers' moving averages become one, once a step: the averages of the
-            `first` tower, or the `mean` over the towers, weighted by the towers' weights.
+        batch_norm: how the towers' moving averages are combined, once a step: the `first` tower's,
+            or the `mean` over the towers, weighted by the towers' weights.
         seed: all random numbers derive from this seed, the step and the micro-batch's number.
         loss_scale: a loss scale for float16, or None.
-        compiled: whether XLA compiles each tower. It compiles no kernel of cuDNN: a model's
-            recurrent layers do without them then, and others need `use_cudnn=False`.
+        compiled: whether XLA compiles each tower. XLA cannot compile cuDNN's kernels: a model's
+            recurrent layers then run without them, and other recurrent layers need
+            `use_cudnn=False`.
         carried: a state that is carried from step to step, such as the LSTM state of a language
             model on contiguous streams, or None. The tower function is then
             `tower_fn(batch, state) -> (loss_sum, weight, metrics, state)`. The state has one row
@@ -42,10 +43,10 @@ class StepOptions:
             resets it where the data begins a new stream. A step with a non-finite gradient leaves
             it unchanged.
         steps_per_call: how many updates the trainer makes in one call of the graph, which saves
-            most of the host's time of small steps. Each update is as it would be, and has its own
-            report, of NumPy numbers; actions hear of them after the call. Calls end at those steps
-            of the run that this number divides, and with an epoch.
-        probe: whether the first call of the step asks the tower function, with a few rows, if it
+            most of the host's time for small steps. Each update is the same as otherwise and has
+            its own report, of NumPy numbers; actions get the reports after the call. A call ends at
+            a step whose number this divides, and at the end of an epoch.
+        probe: whether the first call of the step checks, with a few rows, that the tower function
             returns sums.
 
     Raises:

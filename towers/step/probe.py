@@ -28,7 +28,7 @@ FEW_DRAWS, MANY_DRAWS = 3, 10  # If the tower function draws random numbers.
 # In standard errors: differences that are common for equal means, and those that never occur
 # (Student's t with 18 degrees of freedom: 4e-8).
 COMMON, IMPOSSIBLE = 3, 9
-REMEDY = "To train it as it is, build the step with StepOptions(probe=False)."
+REMEDY = "To train it anyway, build the step with StepOptions(probe=False)."
 Measure = Callable[[Batch, tf.Tensor], tuple[list[tf.Tensor], list[tf.Tensor]]]
 
 
@@ -43,7 +43,7 @@ class Sample(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """What sums over some rows would be, and what was received."""
+    """A sum over some rows: what it should be, and what was received."""
 
     what: str
     expected: Sample
@@ -184,18 +184,18 @@ def check_sums(comparison: Comparison) -> None:
     for pair in zip(expected.weights, received.weights, strict=True):
         if not is_near(*pair, IMPOSSIBLE):
             raise ValueError(
-                "The weight is not a sum over the examples, so that losses are divided wrongly: "
-                f"for {what}, {describe(*pair)}. Return how many examples (or tokens) the loss "
-                f"sums over, such as tf.size(labels), not a constant. {REMEDY}"
+                "The weight is not a sum over the examples, so losses would be divided by the "
+                f"wrong number: for {what}, {describe(*pair)}. Return how many examples (or "
+                f"tokens) the loss sums over, such as tf.size(labels), not a constant. {REMEDY}"
             )
     for pair in zip(expected.losses, received.losses, strict=True):
         if not is_near(*pair, IMPOSSIBLE) and (expected.weights.any() or not expected.weights.size):
             raise ValueError(
-                "The loss is not a sum over the examples, so that each tower would train another "
-                f"one: for {what}, {describe(*pair)}. Return tf.reduce_sum of one loss per example "
-                "(or token), not a mean; regularisers enter as weight * sum(model.losses). A loss "
-                "that couples the examples of a batch, such as in-batch negatives, needs the batch "
-                f"in one part: one tower, accumulate=1. {REMEDY}"
+                "The loss is not a sum over the examples, so the towers would minimise different "
+                f"losses: for {what}, {describe(*pair)}. Return tf.reduce_sum of one loss per "
+                "example (or token), not a mean; regularisers enter as weight * "
+                "sum(model.losses). A loss that couples the examples of a batch, such as in-batch "
+                f"negatives, needs the whole batch at once: one tower, accumulate=1. {REMEDY}"
             )
 
 
@@ -207,7 +207,7 @@ def check_no_mean(comparison: Comparison) -> None:
     for one, other in zip(expected.losses, received.losses, strict=True):
         if is_near(one / 2, other, COMMON) and not is_near(one, other, IMPOSSIBLE):
             raise ValueError(
-                "The loss is a mean, and would be divided by its weight again: for rows taken "
+                "The loss is a mean, which would be divided by its weight again: for rows taken "
                 f"twice, {describe(one, other)}. Return the loss summed over the examples (or "
                 f"tokens), tf.reduce_sum. {REMEDY}"
             )

@@ -44,8 +44,8 @@ class TowerSums(NamedTuple):
         metrics: by name, a pair of scalars (sum, weight), or (sum, None), a sum of any shape.
         gradients: one per trainable variable, of the summed loss; None if the loss does not
             depend on the variable.
-        states: for each non-trainable variable, what the shard adds to the sum from which its new
-            value follows (`share_of_state`); None if the tower function did not assign it.
+        states: for each non-trainable variable, the shard's term of the sum that gives its new
+            value (`share_of_state`); None if the tower function did not assign it.
         carried: the state to carry into the next step, one row per row of the shard.
         assigned: for each trainable variable, the value that every tower assigned, or None.
         packed: the gradients as a group of devices sums them; None where they travel otherwise.
@@ -120,7 +120,7 @@ def fold_losses(sums: TowerSums, totals: Denominators | None) -> TowerSums:
     if totals is None:
         raise ValueError(
             "Several losses, or one without a weight, need the denominators of the whole batch "
-            "before the backward pass, which this step does not compute. Use build_train_step."
+            "before the backward pass, and this step does not compute them. Use build_train_step."
         )
     parts = [
         loss * (totals.rows if total is None else tf.math.divide_no_nan(totals.rows, total))

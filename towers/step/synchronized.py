@@ -110,34 +110,34 @@ class Replica(tf.distribute.ReplicaContext):
         """
         if tf.distribute.ReduceOp(str(getattr(reduce_op, "value", reduce_op)).upper()) != SUM:
             raise RuntimeError(
-                "A layer takes the mean over all replicas. Towers can be empty or differ in their "
-                f"rows; expected a sum. Received {reduce_op}: sum the values and the rows, and "
-                "divide."
+                "A layer takes a mean over all replicas, but towers can be empty or have "
+                f"different numbers of rows. Expected a sum, received {reduce_op}; sum the values "
+                "and the rows, then divide."
             )
         return tf.nest.map_structure(self._sum, value)
 
     def all_gather(self, *_: Any, **options: Any) -> NoReturn:
         """Raises RuntimeError: towers add, and gather nothing."""
         raise RuntimeError(
-            "A layer gathers values of all replicas, which towers do not. Expected sums "
-            "(`all_reduce`), as BatchNormalization(synchronized=True) asks for."
+            "A layer gathers values from all replicas, which towers do not support. Expected sums "
+            "(`all_reduce`), as in BatchNormalization(synchronized=True)."
         )
 
     def _sum(self, value: Any) -> tf.Tensor:
         value = tf.convert_to_tensor(value)
         if not value.shape.is_fully_defined():
             raise RuntimeError(
-                "A layer sums a tensor over all towers whose shape may differ between them. "
-                f"Received '{value.name}' of shape {value.shape}; expected one of a fixed shape, "
-                "summed over the rows first."
+                "A layer sums a tensor over all towers, but its shape may differ between them. "
+                f"Received '{value.name}' of shape {value.shape}; expected a fixed shape: sum "
+                "over the rows first."
             )
         part = tf.where(self._size > 0, value, tf.zeros_like(value))
         if part.graph is not self._graph:
             raise RuntimeError(
-                "A layer sums over all towers, as BatchNormalization(synchronized=True) does, "
-                f"within a loop or a branch. Received '{value.name}'; expected a "
+                "A layer in a loop or a branch sums over all towers, as "
+                f"BatchNormalization(synchronized=True) does. Received '{value.name}'; expected a "
                 "layer that the tower function calls directly. Leave `synchronized` out, or call "
-                "the layer outside of the loop."
+                "the layer outside the loop."
             )
         return self._total(part, (next(self._numbers),))
 
@@ -196,8 +196,8 @@ class Refusal(tf.distribute.ReplicaContext):
         """Raises RuntimeError; TensorFlow would return the tower's own part as the sum."""
         raise RuntimeError(
             "A layer sums over all replicas, as BatchNormalization(synchronized=True) does, which "
-            f"is not possible {self._reason}. The towers of one process sum in graphs without XLA. "
-            "Leave `synchronized` out, so that each part is normalised by its own statistics."
+            f"is not possible {self._reason}. Only towers of one process can sum, in graphs "
+            "without XLA. Leave `synchronized` out to normalise each part by its own statistics."
         )
 
     all_gather = all_reduce

@@ -216,8 +216,8 @@ def check_assigned_by_none(trainable: Sequence[keras.Variable], sums: TowerSums)
         if value is not None:
             raise RuntimeError(
                 f"The tower function assigns the trainable variable '{variable.path}', as "
-                "SpectralNormalization does. Each tower would assign another value here; only the "
-                "towers of build_train_step train it."
+                "SpectralNormalization does. Here each tower would assign a different value; use "
+                "build_train_step."
             )
 
 

@@ -100,8 +100,8 @@ def check_compilable(spec: Shard) -> None:
     """Raises NotCompilableError for strings in towers that XLA compiles."""
     if tf.string in [part.dtype for part in tf.nest.flatten(spec)]:
         raise NotCompilableError(
-            "XLA compiles no strings. Received a batch with some for compiled=True; turn them into "
-            "numbers in the data set (`dataset.map`), or leave compiled out."
+            "XLA cannot compile strings. Received a batch with strings and compiled=True; turn "
+            "them into numbers in the data set (`dataset.map`), or leave compiled out."
         )
 
 
@@ -172,9 +172,9 @@ def check_results(results: Any) -> Results:
     if not isinstance(losses, (tuple, list)):
         if weights is None:
             raise ValueError(
-                "The weight of a loss is how many examples (or tokens) it sums over. Received "
-                "None, such as x.shape[0] is for a batch of any size: take tf.shape(x)[0]. A loss "
-                "that is not divided is returned as (loss,), (None,), metrics."
+                "The weight of a loss is the number of examples (or tokens) that it sums over. "
+                "Received None, as x.shape[0] is for a batch of any size; use tf.shape(x)[0]. To "
+                "return a loss that is not divided, return (loss,), (None,), metrics."
             )
         return (*check_loss(losses, weights), metrics)
     losses, weights = (part if isinstance(part, (tuple, list)) else [part] for part in results[:2])
@@ -208,8 +208,8 @@ def check_metric(name: str, value: Any) -> None:
     """Raises ValueError for a reserved name or a metric of another form than scalars."""
     if name in RESERVED_METRICS:
         raise ValueError(
-            f"The engine itself reports {', '.join(RESERVED_METRICS)}. Received a "
-            f"metric {name!r}; give it another name."
+            f"The engine reports {', '.join(RESERVED_METRICS)} itself. Received a metric named "
+            f"{name!r}; rename it."
         )
     if isinstance(value, tuple) and len(value) == 2 and value[1] is None:
         return
@@ -218,9 +218,9 @@ def check_metric(name: str, value: Any) -> None:
     is_pair = isinstance(value, tuple)
     if len(parts) != 1 + is_pair or any(shape != () for shape in shapes):
         raise ValueError(
-            "A metric is a sum over the shard, a scalar, or a pair of scalars (sum, weight), or a "
-            "pair (sum, None) of any shape that is not divided. "
-            f"Received {name!r} with shapes {shapes}; use tf.reduce_sum, not the mean."
+            "A metric is a sum over the shard (a scalar), a pair of scalars (sum, weight), or a "
+            f"pair (sum, None) of any shape, which is not divided. Received {name!r} with shapes "
+            f"{shapes}; use tf.reduce_sum, not the mean."
         )
 
 

@@ -53,7 +53,7 @@ def trace(
 
     Raises:
         RuntimeError: a tower uses a variable past the value that it has read, or assigns one that
-            is no Keras variable.
+            is not a Keras variable.
     """
     with contextlib.ExitStack() as after_the_results:
 
@@ -101,18 +101,19 @@ def check_handles(graph: tf.Graph, shared: SharedVariables) -> None:
 def past_the_value(variable: keras.Variable) -> RuntimeError:
     """Returns the error for a layer that keeps the `tf.Variable` of a Keras variable."""
     return RuntimeError(
-        f"A tower uses the variable '{variable.path}' past the value that it has read, so that "
-        "its gradient would be lost. A layer keeps `variable.value` or its handle from outside of "
-        "the tower function; use the Keras variable itself in `call`."
+        f"A tower uses the variable '{variable.path}' directly instead of the value that it has "
+        "read, so its gradient would be lost. A layer keeps `variable.value` or its handle from "
+        "outside the tower function; use the Keras variable itself in `call`."
     )
 
 
 def raw_write(name: str) -> RuntimeError:
     """Returns the error for a raw `tf.Variable` that a layer assigns."""
     return RuntimeError(
-        f"The tower function assigns the tf.Variable '{name}', which every tower would do, in any "
-        "order. Make it a non-trainable Keras variable, `self.add_weight(..., trainable=False)`: "
-        "towers return its values, and they are merged once, by its `aggregation`."
+        f"The tower function assigns the tf.Variable '{name}', so every tower would assign it, in "
+        "any order. Make it a non-trainable Keras variable, `self.add_weight(..., "
+        "trainable=False)`: then towers return its values, which are merged once, by its "
+        "`aggregation`."
     )
 
 
@@ -141,10 +142,10 @@ def check_gradients(program: TowerProgram, specs: Any, gradients: Sequence[Gradi
     lost = [one.path for one, other in zip(without, found, strict=True) if other is not None]
     if lost:
         raise RuntimeError(
-            f"The loss depends on {', '.join(lost)} in a plain trace of the tower function, but "
-            "not in a tower, so that they would not be trained. A function with a custom gradient, "
-            "or one that keeps a variable's value, hides them from the tower: pass the values as "
-            "arguments, or use towers.steps.recompute(function) to save memory."
+            f"The loss depends on {', '.join(lost)} in a plain trace of the tower function but "
+            "not in a tower, so they would not be trained. A function with a custom gradient, or "
+            "one that keeps a variable's value, hides them from the tower. Pass the values as "
+            "arguments, or, to save memory, use towers.steps.recompute(function)."
         )
 
 

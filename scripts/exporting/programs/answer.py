@@ -47,7 +47,7 @@ def main() -> None:
 def talk(answer: Callable[[list[str], int], list[str]]) -> None:
     """Answers typed messages; earlier ones belong to a question."""
     said: list[str] = []
-    print("Type a message; Ctrl-D ends, an empty line forgets the earlier ones.")
+    print("Type a message; Ctrl-D ends, and an empty line forgets the earlier messages.")
     for number in range(sys.maxsize):
         try:
             message = input("you> ").strip()

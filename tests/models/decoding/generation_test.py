@@ -239,8 +239,8 @@ def test_decoding_works_in_a_saved_model(tmp_path):
     [
         ({"beam_size": 0}, "beam_size must be a whole number of at least 1"),
         ({"n_best": 2}, "n_best must be at most beam_size"),
-        ({"beam_size": 2, "top_k": 5}, "exclude each other"),
-        ({"temperature": 0.0}, "temperature must be above 0"),
+        ({"beam_size": 2, "top_k": 5}, "cannot be combined"),
+        ({"temperature": 0.0}, "temperature must be at least"),
         ({"temperature": 1e-38}, "at least 1e-30"),
         ({"top_p": 1.5}, "top_p must be above 0 and at most 1"),
         ({"repetition_penalty": 0.0}, "repetition_penalty must be above 0"),

@@ -57,4 +57,4 @@ def test_hits_are_reported_or_the_reason_why_not(tmp_path, num_answers):
         assert 0 <= metrics["hits_1_10"] <= 1
     else:
         assert "hits_1_10" not in metrics
-        assert "needs 10 different answers to test on, and there are 9. Keep" in written[-1]
+        assert "needs 10 different held-out answers, and there are 9. Hold out" in written[-1]

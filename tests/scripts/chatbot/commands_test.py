@@ -48,7 +48,7 @@ def test_everything_else_is_a_message(line):
         ("/beem 5", "There is no command /beem. Did you mean '/beam'"),
         ("/", "There is no command /. There are: /beam, /greedy"),
         ("/beam", "/beam takes a whole number, such as /beam 5"),
-        ("/new now", "/new stands alone. Received /new now"),
+        ("/new now", "/new takes no argument. Received /new now"),
     ],
 )
 def test_a_wrong_command_is_refused_with_the_right_one(line, message):
@@ -83,8 +83,8 @@ def test_a_search_ends_the_sampling_and_the_other_way_round():
         ("/beam 101", "1 to 100 beams. Received 101"),
         ("/beam 0", "1 to 100 beams. Received 0"),
         ("/top-p 2", "top_p must be above 0 and at most 1. Received 2.0"),
-        ("/temperature 0", "temperature must be above 0, at least 1e-30. Received 0.0"),
-        ("/temperature nan", "temperature must be above 0, at least 1e-30. Received nan"),
+        ("/temperature 0", "temperature must be at least 1e-30. Received 0.0"),
+        ("/temperature nan", "temperature must be at least 1e-30. Received nan"),
     ],
 )
 def test_wrong_values_are_refused(line, message):

@@ -69,7 +69,7 @@ def test_a_beam_is_that_of_the_option_and_greedy_goes_back(hold):
     question = "rain or sun ?"
     searched, sampled = hold(question, beam=4), hold(question, top_p=0.9)
     lines = hold("/beam 4", question)
-    assert lines == ["Answers are searched with 4 beams.", *searched]
+    assert lines == ["Answers are found by a search with 4 beams.", *searched]
     lines = hold("/top-p 0.9", question)
     assert lines == ["Answers are sampled with top-p 0.9.", *sampled]
     assert hold("/beam 4", "/greedy", question)[2:] == hold(question)

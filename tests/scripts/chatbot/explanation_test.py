@@ -84,7 +84,7 @@ def test_an_explanation_marks_what_was_said_among_the_likeliest(opened):
     assert len(marked) == 1 and said.text in marked[0]
     scores = [float(line.split()[0]) for line in lines[1 : lines.index(marked[0]) + 1]]
     assert scores == sorted(scores, reverse=True)
-    table = lines[lines.index("What each word of the answer looked at:") + 1 :]
+    table = lines[lines.index("What each word of the answer attended to:") + 1 :]
     assert [row.split()[0] for row in table] == said.tokens
     assert all(row.count("%") == 3 for row in table)
 
@@ -100,4 +100,4 @@ def test_what_no_search_finds_is_marked_too():
 def test_columns_are_straight_with_chinese_words_and_short_questions():
     rows = look_lines([Look("下雨", [("吗", 0.75)]), Look("ok", [("now", 0.5)])])
     assert rows == ["  下雨   吗 75%", "  ok     now 50%"]
-    assert look_lines([]) == ["  (it has no word)"]
+    assert look_lines([]) == ["  (it has no words)"]

@@ -100,32 +100,35 @@ def test_the_precision_of_the_second_run_stays_its_own(runs):
 
 
 REFUSED = {
-    "another language": (lambda runs: open_second(str(runs("answers")), "zh"), "trained in en"),
+    "another language": (
+        lambda runs: open_second(str(runs("answers")), "zh"),
+        "trained on language en",
+    ),
     "a chatbot": (lambda runs: open_second(str(runs("forward")), "en"), "trained to answer"),
     "one answer": (lambda runs: check_reranking(DecodingOptions(mmi="run")), "--beam 10"),
     "a weight alone": (
         lambda runs: check_reranking(DecodingOptions(mmi_weight=0.3)),
-        "--mmi-weight is for reranking. Received it without --mmi",
+        "--mmi-weight belongs to reranking. Received it without --mmi",
     ),
     "a reward alone": (
         lambda runs: check_reranking(DecodingOptions(length_reward=0.3)),
-        "--length-reward is for reranking",
+        "--length-reward belongs to reranking",
     ),
     "candidates alone": (
         lambda runs: check_reranking(DecodingOptions(candidates=5)),
-        "--candidates is for reranking",
+        "--candidates belongs to reranking",
     ),
     "candidates of a beam": (
         lambda runs: check_reranking(DecodingOptions(mmi="run", beam=4, candidates=5)),
-        "--candidates 5 says how many answers are sampled, and --beam 4 searches",
+        "--candidates 5 is the number of sampled answers, but --beam 4 searches",
     ),
     "a search without a second run": (
         lambda runs: check_tuning(DecodingOptions(beam=5)),
-        "--tune searches how much the run of --mmi counts. Received it without --mmi",
+        "--tune searches for the weight of the --mmi run. Received it without --mmi",
     ),
     "a search for what is given": (
         lambda runs: check_tuning(DecodingOptions(mmi="run", beam=5, length_reward=0.3)),
-        "--tune searches --length-reward itself. Received 0.3",
+        "--tune finds --length-reward itself. Received 0.3",
     ),
 }
 

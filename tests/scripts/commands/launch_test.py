@@ -361,8 +361,8 @@ def is_open(port):
 def test_nobody_outside_reaches_the_processes_of_a_local_launch(pair):
     first, seen = json.loads((pair / "seen.json").read_text())
     if first.startswith("warning: port"):
-        pytest.skip(f"this system gives no network of its own: {first}")
-    assert "a network of their own" in first
+        pytest.skip(f"this system allows no private network: {first}")
+    assert "a private network" in first
     for network, is_reached in seen:
         assert network != os.readlink("/proc/self/ns/net")
         assert is_reached == [False, False]
@@ -394,7 +394,7 @@ def test_without_a_network_of_their_own_open_ports_are_told_and_what_workers_ref
 def test_a_worker_that_comes_back_to_a_finished_run_says_so_and_ends(pair):
     addresses = f"127.0.0.1:{free_port()},127.0.0.1:{free_port()}"
     train(pair, "--cluster", addresses, "--index", "1")
-    assert "run is finished, nobody else came" in (pair / "worker.1.log").read_text()
+    assert "run is finished, and no other process joined" in (pair / "worker.1.log").read_text()
 
 
 @contextlib.contextmanager
@@ -448,7 +448,7 @@ def test_two_commands_as_on_two_machines_train_as_one_and_go_on(alone, tmp_path)
             assert "1 worker stopped" in finish(process, code=143)
             log = (folders[index] / f"worker.{index}.log").read_text()
             assert "(SIGTERM)" in log and "test  | step" not in log.split("train | step 12 ")[1]
-            assert log.splitlines()[-1].startswith("continue with the commands")
+            assert log.splitlines()[-1].startswith("run the commands that started all processes")
     with both() as processes:
         for process in processes:
             finish(process)
@@ -560,7 +560,7 @@ def refuse(capfd, *arguments):
 TRAIN = ["--", "train", "shapes", "--steps", "1"]
 WRONG = {
     "no process": (["--processes", "0", *TRAIN], "whole number of at least 1"),
-    "no command": ([], "towers launch starts `train`"),
+    "no command": ([], "towers launch only starts `train`"),
     "nothing behind the dashes": (["--"], "Received nothing"),
     "another command": (["--", "evaluate", "runs/shapes"], "Received evaluate runs/shapes"),
     "no port": (["--cluster", "a,b:2", "--index", "0", *TRAIN], "host:port", "'a'"),
@@ -569,12 +569,12 @@ WRONG = {
     "too large a port": (["--cluster", "a:65536,c:2", "--index", "0", *TRAIN], "1 to 65535"),
     "index past the end": (["--cluster", "a:1,b:2", "--index", "2", *TRAIN], "from 0 to 1"),
     "negative index": (["--cluster", "a:1,b:2", "--index=-1", *TRAIN], "from 0 to 1"),
-    "cluster without index": (["--cluster", "a:1,b:2", *TRAIN], "say by --index"),
+    "cluster without index": (["--cluster", "a:1,b:2", *TRAIN], "position with --index"),
     "index without cluster": (["--index", "0", *TRAIN], "give both"),
-    "cluster of nobody": (["--cluster", "", "--index", "0", *TRAIN], "all different"),
+    "cluster of nobody": (["--cluster", "", "--index", "0", *TRAIN], "all must differ"),
     "several processes of a cluster": (
         ["--cluster", "a:1,b:2", "--index", "0", "--processes", "4", *TRAIN],
-        "leave out --processes",
+        "Leave out --processes",
     ),
     "a wrong argument": (["--", "train", "shapes", "--nonsense"], "--nonsense"),
     "no recipe": (["--", "train"], "takes a RECIPE"),
@@ -603,7 +603,7 @@ def test_wrong_input_starts_nothing(name, capfd, tmp_path, monkeypatch):
 def test_where_a_scheduler_starts_the_processes_there_is_nothing_to_launch(capfd, monkeypatch):
     for name, value in {**slurm_task(1), "TF_CONFIG": ""}.items():
         monkeypatch.setenv(name, value)
-    assert "number 1 of 2 already" in refuse(capfd, "launch", *TRAIN)
+    assert "already makes this process number 1 of 2" in refuse(capfd, "launch", *TRAIN)
 
 
 REFUSED_BY_WORKERS = {

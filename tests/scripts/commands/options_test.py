@@ -53,7 +53,7 @@ def test_a_server_takes_ports_that_there_are(capsys):
 
 def test_a_help_says_what_its_own_command_does_with_an_option(capsys):
     for command, meaning in {
-        "generate": "T below 1 prefers likely words more, above 1 less (default: 1.0)",
+        "generate": "T below 1 favours likely words more, above 1 less (default: 1.0)",
         "chat": "(default: 1 with --top-k or --top-p)",
     }.items():
         with pytest.raises(SystemExit):

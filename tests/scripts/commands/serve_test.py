@@ -200,7 +200,7 @@ def test_ctrl_c_stops_a_server_that_others_may_reach_and_that_prints_messages(ru
     command = [*TOWERS, "serve", run_dir, "--port", "0", "--host", "0.0.0.0", "--log-messages"]
     with started(command) as process:
         lines = [process.stdout.readline() for _ in range(3)]
-        assert "warning: anyone who reaches this machine" in lines[1]
+        assert "warning: anyone who can reach this machine" in lines[1]
         port = re.search(r":(\d+)", lines[2]).group(1)
         body = {"model": "tiny", "messages": [{"role": "user", "content": "hello"}]}
         answer = httpx.post(f"http://127.0.0.1:{port}{PATH}", json=body, timeout=PATIENCE).json()

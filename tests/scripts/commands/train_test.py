@@ -48,7 +48,7 @@ def test_a_number_in_the_directorys_name_is_the_first_free_one(tmp_path, monkeyp
     cluster = {"cluster": {"worker": ["127.0.0.1:1", "127.0.0.1:2"]}}
     task = {"task": {"type": "worker", "index": 0}}
     monkeypatch.setenv("TF_CONFIG", json.dumps({**cluster, **task}))
-    with pytest.raises(ValueError, match=r"need one directory. Received --run-dir runs/\{n\}"):
+    with pytest.raises(ValueError, match=r"need the same directory. Received --run-dir runs/\{n\}"):
         numbered("runs/{n}")
 
 
@@ -200,7 +200,7 @@ def test_a_run_begins_with_the_weights_of_another(run, tmp_path, capsys):
     wider = ["--set", "hidden_size=5", "--set", "learning_rate=1e-30", "--init-from", str(run)]
     assert train(tmp_path / "new", "--steps", "1", "--report-every", "1", *wider) == 0
     output = capsys.readouterr().out
-    assert "begins with 5 of 8 variables" in output and "step 6); without a match: " in output
+    assert "starts with 5 of 8 variables" in output and "step 6); not found there: " in output
     assert "hidden/kernel (shape [150, 32], here [150, 5])" in output
     expected, found = weights_of(run), weights_of(tmp_path / "new")
     same = [one.shape == other.shape for one, other in zip(expected, found, strict=True)]

@@ -39,7 +39,7 @@ def test_a_processor_and_its_kernels_are_told(tmp_path, monkeypatch):
     assert [one.found for one in findings.find_processor(processor)] == ["2 cores"]
     processor.write_text("processor : 0\nflags : fpu avx512f avx512_bf16 sse\n")
     (found,) = findings.find_processor(processor)
-    assert found.state == OK and found.found == "2 cores, which multiply in bfloat16"
+    assert found.state == OK and found.found == "2 cores, with bfloat16 multiplication"
     monkeypatch.setenv(findings.KERNELS, "0")
     _, kernels = findings.find_processor(processor)
     assert kernels.state == WARNING and findings.KERNELS in kernels.found

@@ -116,7 +116,7 @@ def test_a_file_for_other_runtimes_says_what_the_saved_model_says(
 def test_an_image_network_takes_no_options_of_decoding(classifier, tmp_path, capsys):
     command = ["export", str(classifier / "run"), "--output", str(tmp_path / "export")]
     assert main([*command, "--beam", "3"]) == 2
-    assert "has no text: leave out the decoding options" in capsys.readouterr().err
+    assert "has no text; leave out the decoding options" in capsys.readouterr().err
     assert not (tmp_path / "export").exists()
 
 
@@ -147,13 +147,13 @@ def test_a_language_model_continues_a_prompt_as_the_command_does(tmp_path, capsy
     for option, message in (
         ("--beam", "A language model samples"),
         ("--length-penalty", "a language model samples"),
-        ("--seed", "signature takes a seed"),
+        ("--seed", "An export keeps no seed"),
     ):
         assert main(["export", run, "--output", f"{output}2", option, "2"]) == 2
         assert message in capsys.readouterr().err
 
     assert main(["export", run, "--output", f"{output}2", "--format", "onnx"]) == 2
-    assert "--format onnx is of image networks" in capsys.readouterr().err
+    assert "--format onnx is for image networks" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -33,7 +33,7 @@ def found():
     """What a system that gives a network of its own prints of it."""
     text = outcome("")
     if "True" in text:
-        pytest.skip(f"this system gives no network of its own: {text}")
+        pytest.skip(f"this system allows no private network: {text}")
     return text
 
 

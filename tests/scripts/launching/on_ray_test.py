@@ -243,10 +243,10 @@ def test_without_ray_its_absence_is_told(monkeypatch, capfd):
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        (["--workers", "2"], "--workers: only with --ray ADDRESS"),
+        (["--workers", "2"], "--workers can only be used with --ray ADDRESS"),
         (["--nnodes", "2"], "--cluster HOST:PORT,... with --index I on each"),
-        (["--ray", "auto", "--processes", "2"], "--processes: not with --ray"),
-        (["--ray", "auto", "--workers", "4,2"], "the least and the most"),
+        (["--ray", "auto", "--processes", "2"], "--processes cannot be used with --ray"),
+        (["--ray", "auto", "--workers", "4,2"], "a minimum and a maximum"),
         (["--ray", "auto", "--workers", "0"], "at least 1"),
     ],
 )

@@ -162,7 +162,7 @@ def test_wrong_input_is_named_with_the_remedy(tmp_path, capsys):
             arguments_of("x", "--set", "network=VGG16", "--set", "standardize=true", fields=COMMON),
             "Leave out standardize, or choose one of cifar_resnet",
         ),
-        (arguments_of("x", "--set", "weight_decay=0.1"), "is of cifar_resnet and cifar_cnn"),
+        (arguments_of("x", "--set", "weight_decay=0.1"), "weight_decay is for cifar_"),
         (
             arguments_of(
                 "x", "--set", "network=cifar_cnn", "--set", "weight_decay=-2", fields=COMMON
@@ -172,8 +172,8 @@ def test_wrong_input_is_named_with_the_remedy(tmp_path, capsys):
         (arguments_of("x", "--set", "part=validate"), "part must be validation"),
         (arguments_of("x", "--set", "max_broken=3"), "max_broken=N"),
         (arguments_of("x", "--set", "part=test"), "has no test part. It has: train, validation"),
-        (["evaluate", "run", "--data", "others"], "differ by ['red things', 'yellow', '绿色']"),
-        (["evaluate", "run", "--data", "nowhere"], "There is no data to evaluate on: give --data"),
+        (["evaluate", "run", "--data", "others"], "these differ: ['red things', 'yellow', '绿色']"),
+        (["evaluate", "run", "--data", "nowhere"], "There is no data to evaluate on; give --data"),
     ]:
         assert main(arguments) == 2, arguments
         assert message in capsys.readouterr().err
@@ -267,7 +267,7 @@ def test_published_weights_come_from_kerass_cache_and_only_training_needs_them(t
     failed = subprocess.run(train, env=offline, capture_output=True, text=True, check=False)
     assert failed.returncode == 2 and "Traceback" not in failed.stderr
     last = failed.stderr.strip().splitlines()[-1]
-    assert "mobilenet_1_0_224_tf_no_top.h5" in last and "$KERAS_HOME/models, by hand" in last
+    assert "mobilenet_1_0_224_tf_no_top.h5" in last and "$KERAS_HOME/models, yourself" in last
     size = float(run([sys.executable, "-c", PUBLISH], env=offline).splitlines()[-1])
     run(train, env=offline)
     kernel = next(one for one in weights_of(tmp_path / "run") if one.shape == (3, 3, 3, 32))

@@ -192,7 +192,7 @@ def test_a_wrong_field_is_refused(run, tmp_path, capsys, fields, expected):
 
 def test_without_data_the_command_says_what_to_give(run, tmp_path, capsys):
     assert run("train", "language_model", "--run-dir", tmp_path / "run") == 2
-    assert "name files or folders with --data" in capsys.readouterr().err
+    assert "give files or folders with --data" in capsys.readouterr().err
 
 
 def test_prepare_makes_what_training_reads(run, place, capsys):

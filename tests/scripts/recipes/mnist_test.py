@@ -8,6 +8,7 @@ import pytest
 
 from tests.data.images.idx_test import idx_bytes, write_split
 from towers.scripts.recipes import mnist
+from towers.scripts.training.catalogue import load_recipe
 
 NUM_IMAGES = 16
 
@@ -62,8 +63,8 @@ def test_each_image_is_one_of_its_views_and_keeps_its_label(folder, augmentation
         assert {view % 2 for view in used} == {0, 1}
 
 
-def test_an_unknown_augmentation_is_refused_with_the_nearest_name(folder):
+def test_an_unknown_augmentation_is_refused_with_the_nearest_name():
     with pytest.raises(
         ValueError, match=r"augmentation must be one of .*'shift'. Did you mean shifts"
     ):
-        batches_of(folder[0], "shift")
+        load_recipe("mnist", ["augmentation=shift"])

@@ -250,17 +250,20 @@ def test_the_share_of_unknown_tokens_is_said(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     fields = dataclasses.replace(ptb_small.RECIPE.fields, vocabulary_size=5, batch_size=2)
     data = ptb_small.make_batches(fields, {"train": "a b c d e f\n" * 40, "validation": "a g\n"}, 0)
-    assert data.summary.startswith("42.86% of the tokens are unknown; a perplexity says little")
+    assert data.summary.startswith(
+        "42.86% of the tokens are unknown; then a perplexity says little"
+    )
     found = ptb_small.derive_metrics({"loss": 1.0}, data)
     assert found == {"perplexity": math.e, "unknown_rate": 1 / 3}
 
 
-def test_nothing_is_prepared_for_a_wrong_form(tmp_path, monkeypatch):
+def test_nothing_is_prepared_for_a_wrong_form(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("towers.scripts.recipes.ptb_small.CACHE", tmp_path / "prepared")
-    recipe = load_recipe("ptb_small")
-    fields = dataclasses.replace(recipe.fields, form="sentence")
-    with pytest.raises(ValueError, match="Did you mean sentences"):
-        ptb_small.make_batches(fields, {"train": "a b\n"}, 0)
+    for part in ("train", "valid", "test"):
+        (tmp_path / f"ptb.{part}.txt").write_text("a b\n" * 400)
+    command = ["train", "ptb_small", "--data", str(tmp_path), "--run-dir", str(tmp_path / "run")]
+    assert main([*command, "--set", "form=sentence"]) == 2
+    assert "Did you mean sentences?" in capsys.readouterr().err
     assert not (tmp_path / "prepared").exists()
 
 
@@ -281,9 +284,9 @@ def test_another_vocabulary_is_refused(finished, folder, tmp_path, capsys):
     other = shutil.copytree(folder, tmp_path / "other")
     with (other / "train.txt").open("a") as file:
         file.write("some other words\n")
-    refuse(["evaluate", finished, "--data", other], capsys, "another vocabulary")
+    refuse(["evaluate", finished, "--data", other], capsys, "a different vocabulary")
     command = ["train", "stories", "--data", other, "--run-dir", finished, *TINY]
-    refuse([*command, "--steps", "40"], capsys, "another vocabulary", "--init-from")
+    refuse([*command, "--steps", "40"], capsys, "a different vocabulary", "--init-from")
 
 
 def test_a_changed_test_text_is_evaluated_with_the_vocabulary_of_the_run(

@@ -276,7 +276,7 @@ def test_the_page_speaks_the_language_of_the_browser(page, chatbot, languages, l
         assert english & others == (english if language == "en" else {"echo", "an example"})
         chatbot.error = ZeroDivisionError("a bug")
         find(page, "#question")[0].send_keys("hello\n")
-        error = "内部出错" if language == "zh" else "a bug of the server"
+        error = "内部出错" if language == "zh" else "a bug in the server"
         wait_until(lambda: error in text_of(page, "#error") and can_send(page), "an error")
     finally:
         page.execute_cdp_cmd(override, {"userAgent": agent, "acceptLanguage": "en-US"})

@@ -27,7 +27,7 @@ def warned(losses, first_step=1, alarm=None):
 @pytest.mark.parametrize("losses", [[3.0] * 20, [1.0, math.nan, math.nan], [math.inf, 1.0]])
 def test_losses_that_stay_above_the_first_or_are_not_finite_are_told_of_once(losses):
     (message,) = warned(losses)
-    assert "was 2.3 in the first step" in message
+    assert "up from 2.3 in the first step" in message
 
 
 def test_losses_that_fall_and_those_of_a_run_that_goes_on_are_not_told_of():

@@ -27,5 +27,5 @@ def test_the_command_imports_neither():
 
 
 def test_a_run_of_a_program_is_left_to_its_program():
-    with pytest.raises(ValueError, match=r"run of towers\.fit .* its own program.*model\.export"):
+    with pytest.raises(ValueError, match=r"run of towers\.fit .* your own program.*model\.export"):
         find_recipe("towers.fit")

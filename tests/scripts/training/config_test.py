@@ -111,7 +111,7 @@ WRONG = {
     "wrong number": ("towers = 0", ["--towers", "at least 1"]),
     "wrong choice": ('updates = "asink"', ["--updates", "asink", "async"]),
     "text for a switch": ('xla = "yes"', ["xla takes true or false", "'yes'"]),
-    "table for a number": ("[towers]\na = 2", ["towers takes a text, a number"]),
+    "table for a number": ("[towers]\na = 2", ["towers takes text, a number"]),
     "empty list": ("data = []", ["data is an empty list"]),
     "fields without a table": ("set = 3", ["[set] must hold lines"]),
     "option of the command line": ('config = "b.toml"', ["belongs on the command line"]),
@@ -121,8 +121,11 @@ WRONG = {
         "batch-size = 9\n[set]\nbatch_size = 3",
         ["--batch-size 9 and --set batch_size=3 contradict each other"],
     ),
-    "one option twice": ("run-dir = 'a'\nrun_dir = 'b'", ["'run_dir' are one option"]),
-    "one field twice": ("[set]\nhidden-size = 3\nhidden_size = 4", ["are one option: give it"]),
+    "one option twice": ("run-dir = 'a'\nrun_dir = 'b'", ["'run_dir' are the same option"]),
+    "one field twice": (
+        "[set]\nhidden-size = 3\nhidden_size = 4",
+        ["are the same option; give it"],
+    ),
     "too deep": (f"towers = {'[' * 5000}", ["nested too deeply"]),
     "no TOML": ("towers = ", ["Invalid value", "line 2"]),
 }

@@ -58,22 +58,22 @@ def test_the_commands_know_the_exchanges_of_the_library():
 ASYNC = ["--updates", "async", "--towers", "2"]
 REFUSED = {
     "asynchronous and determined": (["shapes", *ASYNC, "--deterministic"], "--deterministic"),
-    "asynchronous with a state": (["stories", *ASYNC], "carry its state"),
+    "asynchronous with a state": (["stories", *ASYNC], "carries a state"),
     "asynchronous copies": (
         ["shapes", *ASYNC, "--parameters", "replicated"],
-        "--updates async cannot train with --parameters replicated",
+        "--updates async cannot be combined with --parameters replicated",
     ),
     "asynchronous collective ops": (
         ["shapes", *ASYNC, "--exchange", "nccl"],
-        "--updates async cannot train with --exchange nccl",
+        "--updates async cannot be combined with --exchange nccl",
     ),
     "collective ops without copies": (
         ["shapes", "--exchange", "nccl", "--parameters", "tower0"],
-        "--exchange nccl cannot train with --parameters tower0. Leave that out, or use --exch",
+        "--exchange nccl cannot be combined with --parameters tower0. Leave that out, or use",
     ),
     "collective ops that are determined": (
         ["shapes", "--exchange", "nccl", "--deterministic"],
-        "--exchange nccl cannot train with --deterministic",
+        "--exchange nccl cannot be combined with --deterministic",
     ),
     "asynchronous statistics": (["shapes", *ASYNC, "--batch-norm", "first"], "--batch-norm first"),
 }
@@ -96,7 +96,7 @@ def test_what_an_engine_cannot_do_is_refused(name, capsys, tmp_path):
 def test_asynchronous_towers_refuse_before_the_data_is_made(options, capsys, tmp_path, monkeypatch):
     monkeypatch.delattr("towers.scripts.training.open.open_session")
     error = refuse(train_shapes(tmp_path / "run", *ASYNC, *options), capsys)
-    assert f"--updates async cannot train with {' '.join(options)}. Leave that out" in error
+    assert f"--updates async cannot be combined with {' '.join(options)}. Leave that out" in error
 
 
 def test_several_processes_are_refused_before_they_wait(capsys, tmp_path, monkeypatch):

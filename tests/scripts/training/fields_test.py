@@ -7,6 +7,7 @@ import pytest
 
 import towers
 from towers.scripts.main import main
+from towers.scripts.options.setting import settings_of
 from towers.scripts.training.fields import (
     EPOCHS,
     FRACTION,
@@ -60,12 +61,12 @@ def test_a_wrong_name_is_told_before_a_directory_that_is_taken(wrong, tmp_path, 
     assert str(tmp_path) in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", Fields.choices["optimizer"])
+@pytest.mark.parametrize("name", settings_of(Fields)["optimizer"].choices)
 def test_every_optimizer_of_the_fields_is_one_of_the_engine(name):
     assert towers.optimizers.build_optimizer(name, 0.1)
 
 
-@pytest.mark.parametrize("name", Fields.choices["schedule"])
+@pytest.mark.parametrize("name", settings_of(Fields)["schedule"].choices)
 def test_every_schedule_of_the_fields_is_one_of_the_engine(name):
     options = {"total_steps": 2, "decay_steps": 1, "boundaries": (1,)}
     assert towers.optimizers.build_schedule(name, 0.1, **options)

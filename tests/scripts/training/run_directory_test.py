@@ -106,7 +106,7 @@ def test_a_run_from_before_a_field_goes_on_with_what_it_meant(tmp_path, monkeypa
     assert find_run(directory, now(max_repeats=0))["fields"]["max_repeats"] == 0
     with pytest.raises(ValueError, match="max_repeats: 0 before, 9 now"):
         find_run(directory, now(max_repeats=9))
-    with pytest.raises(ValueError, match=r"before, stories now\. Give") as error:
+    with pytest.raises(ValueError, match=r"before, stories now\. Use") as error:
         find_run(directory, {**now(context=1), "recipe": "stories"})
     assert "context" not in str(error.value)
 

@@ -7,7 +7,6 @@ import pytest
 
 from tests.towers.loop.reports import line_of, rates_of, report_of
 from towers.loop import printing
-from towers.loop.rates import Rates
 
 
 def test_a_report_is_one_line():
@@ -51,7 +50,7 @@ def test_a_line_fits_and_says_how_each_tower_does_and_the_first_metric(num_tower
 
 def shortened(columns, num_towers):
     """Returns the line of a report, and what it says besides the losses."""
-    rates = Rates(20, 2.0, [1.0] * num_towers, [5.0] * num_towers)
+    rates = rates_of([1.0] * num_towers, 20, 2.0, 5)
     report = report_of(120_000, num_towers=num_towers)
     line = line_of(report, rates, columns=columns)
     return line, line.split(" | ")[3:]
@@ -74,7 +73,7 @@ def test_eight_towers_losses_fit_a_terminal():
     report = report_of(120_000, num_towers=8)
     towers = report.results.towers._replace(loss=losses)
     report = dataclasses.replace(report, results=report.results._replace(towers=towers))
-    rates = Rates(20, 2.0, [0.0] * 8, [5.0] * 8)
+    rates = rates_of([0.0] * 8, 20, 2.0, 5)
     begin = "train | step 120000 | loss 3.2104"
     shown = {n: line_of(report, rates, columns=n) for n in (200, 131, 121, 80, 60, 40)}
     assert shown == {

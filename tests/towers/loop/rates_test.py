@@ -7,7 +7,8 @@ import tensorflow as tf
 
 import towers
 from tests import helpers
-from towers.loop.rates import Rates
+from tests.towers.loop.reports import report_of
+from towers.loop.rates import Window
 
 
 def evaluation(tower_fn, variables, dataset, num_towers):
@@ -90,15 +91,23 @@ def sum_of_rows(batch):
 
 
 def test_rates_are_per_second():
-    rates = Rates(10, 4.0, waits=np.array([1.0, 2.0]), weights=np.array([40, 80]))
-    assert rates.steps_per_second == 2.5
-    assert rates.tower_examples_per_second.tolist() == [10.0, 20.0]
-    assert rates.examples_per_second == 30.0
-    assert rates.tower_input_wait.tolist() == [0.25, 0.5]
+    """Each of three steps takes half a second, in which the second tower waits for the half."""
+    rates = rates_after(3)
+    assert rates.steps_per_second == 2.0
+    assert rates.tower_examples_per_second.tolist() == [4.0, 6.0]
+    assert rates.examples_per_second == 10.0
+    assert rates.tower_input_wait.tolist() == [0.0, 0.5]
     assert rates.input_wait == 0.5
 
 
 def test_the_rate_of_all_counts_the_towers_of_other_processes():
-    rates = Rates(10, 4.0, waits=np.zeros(2), weights=np.array([40, 80]), total=240)
-    assert rates.tower_examples_per_second.tolist() == [10.0, 20.0]
-    assert rates.examples_per_second == 60.0
+    rates = rates_after(3, weight=tf.constant(20.0))
+    assert rates.tower_examples_per_second.tolist() == [4.0, 6.0]
+    assert rates.examples_per_second == 40.0
+
+
+def rates_after(steps, **changes):
+    window = Window()
+    for step in range(steps):
+        window.add(report_of(step + 1, **changes))
+    return window.read()[1]

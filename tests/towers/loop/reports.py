@@ -44,5 +44,7 @@ def line_of(report, rates, **options):
     return lines[0]
 
 
-def rates_of(waits=(0.0, 0.0)):
-    return Rates(142, 10.0, np.array(waits), np.array([18140, 18140]))
+def rates_of(waits=(0.0, 0.0), steps=142, seconds=10.0, examples=18140):
+    """The rates of so many steps, in each of which a tower waits, with examples for each tower."""
+    each = np.full(len(waits), examples / seconds)
+    return Rates(steps / seconds, each.sum(), each, np.array(waits) / seconds, {})

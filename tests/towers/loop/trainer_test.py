@@ -227,7 +227,7 @@ def test_a_run_directory_of_another_model_is_refused_and_kept(tmp_path, step):
         helpers.classify(model), model, keras.optimizers.SGD(0.1), batches, 2
     )
     trainer = towers.Trainer(other, batches, run_dir=tmp_path)
-    with pytest.raises(ValueError, match="is not one of this model, and nothing was restored"):
+    with pytest.raises(ValueError, match="does not fit this model, and nothing was restored"):
         trainer.train(steps=2)
     assert saved.read_bytes() == content
 
@@ -288,7 +288,7 @@ def test_a_trainer_refuses_what_is_no_step_no_batches_and_no_action(step):
         with pytest.raises(ValueError, match=r"Trainer\(step, batches, actions\).*making\(updates"):
             towers.Trainer(wrong, dataset)
     for wrong in (step, None):
-        with pytest.raises(ValueError, match=r"goes into towers\.Trainer\(step, batches"):
+        with pytest.raises(ValueError, match=r"use towers\.Trainer\(step, batches"):
             towers.Trainer.making(wrong)
     for wrong in (dataset, [None], print):
         with pytest.raises(ValueError, match=r"list of functions .*StepReport"):

@@ -180,7 +180,7 @@ def test_spectral_normalization_is_refused_in_what_is_recomputed():
     def tower_fn(batch):
         return tf.reduce_sum(product(batch[0])), tf.size(batch[1]), {}
 
-    with pytest.raises(RuntimeError, match=r"assigns trainable variables.*outside of it"):
+    with pytest.raises(RuntimeError, match=r"assigns trainable variables.*outside it"):
         helpers.build_step(
             tower_fn, model, keras.optimizers.SGD(0.1), helpers.dense_batches([8]), 2
         )

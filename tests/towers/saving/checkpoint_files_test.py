@@ -195,7 +195,9 @@ def test_a_full_disk_keeps_what_was_saved(small_disk):
 
     large = {"variables": [tf.Variable(tf.ones([300_000]))]}
     for name in ("one", "two"):
-        with pytest.raises(OSError, match=rf"{name}: No space left on device\. What was saved"):
+        with pytest.raises(
+            OSError, match=rf"{name}: No space left on device\. Earlier checkpoints"
+        ):
             write_checkpoint(small_disk / name, 2, large, {})
 
     assert os.listdir(small_disk) == ["one"]
@@ -209,7 +211,7 @@ def test_a_size_limit_keeps_what_was_saved(tmp_path):
     assert exit_code(save_under_a_limit, tmp_path / "one", tmp_path / "message") == 0
     assert (tmp_path / "message").read_text() == (
         f"Cannot save the checkpoint {tmp_path / 'one'}: File too large. "
-        "What was saved before is untouched."
+        "Earlier checkpoints are untouched."
     )
     assert sorted(os.listdir(tmp_path)) == ["message", "one"]
     assert (tmp_path / "one").read_bytes() == before

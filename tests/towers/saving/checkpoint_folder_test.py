@@ -268,7 +268,7 @@ def test_a_failure_beside_the_training_is_told_by_the_next_save_and_at_the_end(t
     next_save = functools.partial(folder.save, 2, group_of(2), {}, wait=False)
     for tell in (next_save, folder.wait, folder.latest, CheckpointFolder(tmp_path).wait):
         folder.save_best(1, group_of(1), {}, wait=False)
-        with pytest.raises(OSError, match=r"Cannot save .*best.*saved before is untouched"):
+        with pytest.raises(OSError, match=r"Cannot save .*best.*Earlier checkpoints are untouched"):
             tell()
         folder.wait()
     with pytest.raises(OSError, match="Cannot save"), folder:

@@ -176,7 +176,7 @@ def test_layers_that_only_automatic_numbers_tell_apart_are_never_swapped(tmp_pat
     assert_refused(
         checkpoint,
         groups,
-        match="give them names of your own: dense/kernel and dense_1/kernel in the checkpoint, "
+        match="name them yourself: dense/kernel and dense_1/kernel in the checkpoint, "
         "dense_1/kernel and dense/kernel in the model; dense/bias and",
     )
 

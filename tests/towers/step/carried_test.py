@@ -409,11 +409,11 @@ def test_an_evaluation_leaves_the_training_state_alone():
 @pytest.mark.parametrize(
     "carried, rows, message",
     [
-        (tf.TensorSpec([3]), None, r"number of rows that every batch has.*Received None"),
-        (tf.TensorSpec([3]), 0, r"number of rows that every batch has.*Received 0"),
+        (tf.TensorSpec([3]), None, r"number of rows in every batch.*Received None"),
+        (tf.TensorSpec([3]), 0, r"number of rows in every batch.*Received 0"),
         (None, 4, r"carried must be a nest of tf\.TensorSpec.*Received None"),
         ({}, 4, r"carried must be a nest of tf\.TensorSpec.*Received {}"),
-        (tf.TensorSpec([None, 3]), 4, r"the whole shape of one row"),
+        (tf.TensorSpec([None, 3]), 4, r"the fully defined shape of one row"),
         ([3, 4], 4, r"a nest of tf\.TensorSpec.*Received \[3, 4\]"),
     ],
 )

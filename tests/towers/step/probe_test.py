@@ -167,7 +167,7 @@ def test_one_part_may_have_any_loss(function):
 
 
 def test_a_mean_is_refused_with_one_part_too():
-    with pytest.raises(ValueError, match="The loss is a mean, and would be divided"):
+    with pytest.raises(ValueError, match="The loss is a mean, which would be divided"):
         first_step(mean, model_with(), num_towers=1)
 
 
