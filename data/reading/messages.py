@@ -29,7 +29,8 @@ UNSPOKEN = frozenset(
 )
 ASKS, ANSWERS = "asks", "answers"
 ME, OTHER = "me", "other"  # The senders of an export that tells only which messages are one's own.
-CALL = re.compile(r"\s*<\|?(?:tool_?call|function_?call)")  # Of a tool, in place of a text.
+# Of a tool, in place of a text or behind it.
+CALL = re.compile(r"(?:<\|?(?:tool_?call|function_?call)|\[TOOL_CALLS\]).*", re.DOTALL)
 PAUSE = 6 * 3600.0  # Seconds of silence after which people talk about something else.
 
 
@@ -86,7 +87,7 @@ def turns_of_messages(
     turns = Turns()
     turns.has_roles = knows
     last = None
-    heard = [one for one in messages if not CALL.match(one.text or "")]
+    heard = list(filter(None, map(_without_call, messages)))
     if not any(one.text is not None and sides[one.sender] for one in heard):
         return None
     for message in heard:
@@ -107,6 +108,14 @@ def turns_of_messages(
             turns.append(text)
         last = side
     return turns
+
+
+def _without_call(message: Message) -> Message | None:
+    """Returns a message without the call of a tool in its text, None where nothing is left."""
+    text = CALL.sub("", message.text) if message.text else message.text
+    if text == message.text:
+        return message
+    return message._replace(text=text.strip()) if text and text.strip() else None
 
 
 def sides_of(senders: Iterable[str], me: str = "") -> dict[str, str | None]:
