@@ -121,7 +121,7 @@ class DialogueFile:
 
         A few bytes that did not decode, such as half of a character, are removed.
         """
-        if "</think" in text or text.lstrip().startswith("<"):
+        if "<" in text and ("</think" in text or text.lstrip().startswith("<")):
             said = _THOUGHT.sub("", text)
             if said != text:
                 self.report.repair(THOUGHT, self._place(line))

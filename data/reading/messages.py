@@ -112,10 +112,12 @@ def turns_of_messages(
 
 def _without_call(message: Message) -> Message | None:
     """Returns a message without the call of a tool in its text, None where nothing is left."""
-    text = CALL.sub("", message.text) if message.text else message.text
+    if not message.text or ("<" not in message.text and "[" not in message.text):
+        return message
+    text = CALL.sub("", message.text)
     if text == message.text:
         return message
-    return message._replace(text=text.strip()) if text and text.strip() else None
+    return message._replace(text=text.strip()) if text.strip() else None
 
 
 def sides_of(senders: Iterable[str], me: str = "") -> dict[str, str | None]:

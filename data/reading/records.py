@@ -223,10 +223,8 @@ def _of_list(items: Any, layout: Layout, report: ReadingReport) -> list[str] | N
 
 def _messages_of(item: Any) -> list[Message] | None:
     """Returns the message of an object, the two of a pair of columns, none of a call of a tool."""
-    if _is_spoken(item):
-        return [Message(str(item[0]), item[1])]
     if not isinstance(item, Mapping):
-        return None
+        return [Message(str(item[0]), item[1])] if _is_spoken(item) else None
     nested = item.get("message")
     item = nested if isinstance(nested, Mapping) else item
     sender, text = _role(item), text_of(_first(item, CONTENTS))
@@ -347,6 +345,9 @@ def _role(message: Mapping[str, Any]) -> Any:
 
 
 def _first(message: Mapping[str, Any], names: tuple[str, ...]) -> Any:
+    found = next((message[name] for name in names if message.get(name) is not None), None)
+    if found is not None:
+        return found  # As most spell them.
     values = (message[key] for key in keys_of(tuple(message), names))
     return next((value for value in values if value is not None), None)
 
