@@ -10,8 +10,8 @@ from typing import Any
 # Marks of who speaks in a text that holds a dialogue, each at the beginning of a line, whose end
 # may be spelled as a backslash and an n.
 _NAMES = (
-    "human|assistant|user|bot|chatbot|ai|gpt|system|instruction|response|prompter|question|answer|"
-    "用户|助手|问|答|问题|答案|回答|顾客|客户|客服|function response|tool"
+    "human|assistant|user|bot|chatbot|ai|gpt|system|instruction|response|prompter|用户|助手|问|答|"
+    "function response|tool"
 )
 _MARK = re.compile(
     rf"(?:^|\n|\\n)[ \t]*(?:#+ *)?(?i:({_NAMES}|q|a)) *[:：]|\n### (Input):"
@@ -32,8 +32,8 @@ _ENDS = re.compile(
     r"<\|(?:im_end|end|endoftext|eot_id|begin_of_text)\|>|</?s>|<end_of_turn>|<[be]os>|#+\s*$"
 )
 _SIGNS = (":", "：", "<|", "[/INST]", "<start_of_turn>", "[|AI|]")
-_MARKED = dict.fromkeys(str.split("q 问 问题 instruction input"), "user")
-_MARKED |= dict.fromkeys(str.split("a 答 答案 回答 response"), "assistant")
+_MARKED = dict.fromkeys(str.split("q 问 instruction input"), "user")
+_MARKED |= dict.fromkeys(str.split("a 答 response"), "assistant")
 
 
 def marked_messages(

@@ -17,7 +17,7 @@ TIMES = tuple(
     str.split(
         "timestamp_ms date_unixtime timestamp createtime strtime time date ts created_at "
         "originalarrivaltime sent_at created created_date createddatetime message_date "
-        "origin_server_ts 时间 日期 发送时间"
+        "origin_server_ts send_date 时间 日期 发送时间"
     )
 )
 # Kinds of messages that say whose they are, as Signal's.

@@ -14,14 +14,15 @@ _words = str.split
 ASKING = frozenset(
     _words(
         "user human customer client prompter question questioner asker usr patient player student "
-        "seeker caller visitor guest other 用户 问 客户 顾客 患者 病人 提问 买家 学生 访客"
+        "seeker caller visitor interviewer other 用户 问 问题 客户 顾客 "
+        "患者 病人 提问 买家 学生 访客"
     )
 )
 ANSWERING = frozenset(
     _words(
         "assistant gpt bot chatgpt model bing bard ai agent chatbot answer answerer npc doctor "
         "teacher operator wizard support staff clerk robot claude gemini llm machine me sys "
-        "助手 答 回答 客服 医生 机器人 卖家 老师 店员"
+        "助手 答 答案 回答 客服 医生 机器人 卖家 老师 店员"
     )
 )
 UNSPOKEN = frozenset(
@@ -30,7 +31,11 @@ UNSPOKEN = frozenset(
 ASKS, ANSWERS = "asks", "answers"
 ME, OTHER = "me", "other"  # The senders of an export that tells only which messages are one's own.
 # Of a tool, in place of a text or behind it.
-CALL = re.compile(r"(?:<\|?(?:tool_?call|function_?call)|\[TOOL_CALLS\]).*", re.DOTALL)
+CALL = re.compile(
+    r"\A\s*<\|?(?:tool_?call|function_?call).*|<\|?(?:tool_?call|function_?call)s?\|?>\s*[\[{<].*"
+    r"|\[TOOL_CALLS\].*",
+    re.DOTALL,
+)
 PAUSE = 6 * 3600.0  # Seconds of silence after which people talk about something else.
 
 

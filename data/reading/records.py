@@ -9,7 +9,15 @@ from typing import Any, TypeGuard
 
 from towers.data.reading.layout import Layout
 from towers.data.reading.marks import is_marked, marked_messages
-from towers.data.reading.messages import ASKING, Message, Turns, as_answers, turns_of_messages
+from towers.data.reading.messages import (
+    ANSWERING,
+    ASKING,
+    UNSPOKEN,
+    Message,
+    Turns,
+    as_answers,
+    turns_of_messages,
+)
 from towers.data.reading.report import ReadingReport
 
 # The last column is the answer; the ones before it are the question.
@@ -41,7 +49,7 @@ ROLES = tuple(
 )
 CONTENTS = tuple(
     _words(
-        "content value text utterance parts message msg body strcontent message_text 内容 消息 "
+        "content value text utterance parts message msg body strcontent message_text mes 内容 消息 "
         "消息内容 聊天内容"
     )
 )
@@ -270,7 +278,8 @@ def _branch(nodes: Mapping[str, Any], name: Any) -> Iterator[dict[str, Any]]:
         message, name = node.get("message"), node.get("parent")
         content = message.get("content") if isinstance(message, Mapping) else None
         parts = content.get("parts") if isinstance(content, Mapping) else None
-        if isinstance(message, Mapping) and _is_list(parts):
+        is_said = isinstance(message, Mapping) and message.get("recipient") in (None, "all")
+        if isinstance(message, Mapping) and is_said and _is_list(parts):
             yield {"role": _role(message), "content": "\n".join(filter(_is_text, parts))}
 
 
@@ -341,7 +350,10 @@ def _is_call(message: Mapping[str, Any]) -> bool:
 
 
 def _role(message: Mapping[str, Any]) -> Any:
-    return name_of(_first(message, ROLES))
+    role = name_of(_first(message, ROLES))
+    kind = message.get("type")
+    is_role = role is None and str(kind).lower() in ASKING | ANSWERING | UNSPOKEN
+    return kind if is_role else role
 
 
 def _first(message: Mapping[str, Any], names: tuple[str, ...]) -> Any:

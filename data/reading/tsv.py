@@ -53,7 +53,7 @@ def read(file: DialogueFile) -> Iterator[Dialogue]:
     for place, found in others.items():
         which = {-1: "last", 0: "first"}.get(place, f"{place + 1}.")
         note = f"the {which} column has {found}, which are not read as turns"
-        file.report.note(f"{file.path}: {note}")
+        file.report.note(f"{file.path}: {note} unless the first line is question TAB answer")
     if has_names:
         file.report.note(f"{file.path}: the first line names columns: {', '.join(rows[0])}")
     is_labelled = LABELS in others.values()

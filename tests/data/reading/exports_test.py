@@ -247,6 +247,28 @@ FILES = {
                                        "### Input:\nmore\n\n### Response:\na"}), [["q more", "a"]]),
     "vicuna.jsonl": (lines_of({"text": "A chat. USER: q ASSISTANT: a</s>USER: q2 ASSISTANT: a2"}),
                      [["q", "a", "q2", "a2"]]),
+    "browsed.json": (json.dumps([{"current_node": "3", "mapping": {
+        str(n): {"parent": str(n - 1), "message": {
+            "author": {"role": role}, "recipient": to, "content": {"parts": [text]}}}
+        for n, (role, to, text) in enumerate((
+            ("user", "all", "q"), ("assistant", "browser", "search()"), ("tool", "all", "7"),
+            ("assistant", "all", "a")))}}]), PAIR),
+    "kinds of messages.jsonl": (lines_of({"messages": [
+        {"type": kind, "content": text}
+        for kind, text in (("system", "s"), ("human", "q"), ("ai", "a"))]}), PAIR),
+    "a word.jsonl": (lines_of({"messages": [
+        {"role": "user", "content": "what is <tool_call>?"},
+        {"role": "assistant", "content": "a"}]}),
+        [["what is <tool_call>?", "a"]]),
+    "a question in a task.jsonl": (lines_of({
+        "instruction": "Question: q?\nAnswer: a.\nIs it right?", "input": "", "output": "yes"}),
+        [["Question: q?\nAnswer: a.\nIs it right?", "yes"]]),
+    "interview.txt": ("INTERVIEWER: q\nGUEST: a\nINTERVIEWER: q2\nGUEST: a2\n",
+                      [["q", "a", "q2", "a2"]]),
+    "tavern.jsonl": (lines_of(*(
+        {"name": name, "is_user": name == "Ann", "mes": text,
+         "send_date": f"January 15, 2024 3:0{n}pm"}
+        for n, (name, text) in enumerate((("Ann", "q"), ("Bot", "a"))))), PAIR),
     "questions.txt": ("Question: q\nAnswer: a\n\nQuestion: q2\nAnswer: a2\n", PAIRS),
     "问答.txt": ("问题：q\n答案：a\n\n问题：q2\n答案：a2\n", PAIRS),
     "named.tsv": ("utterance\treply\nq\ta\nq2\ta2\n", PAIRS),
