@@ -10,12 +10,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from towers.data.folders import TRAIN, files_below, folders_below, format_suffixes, suffix_of
+from towers.data.folders import (
+    PART_NAMES,
+    TRAIN,
+    files_below,
+    folders_below,
+    format_suffixes,
+    suffix_of,
+)
 from towers.data.image_files.decoding import SUFFIXES
 from towers.data.image_files.parquet import PARQUET, unpacked
 from towers.data.image_files.records import (
     NAME_FILES,
-    PART_NAMES,
     Example,
     class_names_beside,
     is_record_file,

@@ -18,11 +18,9 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from towers.data import folders
-from towers.data.folders import TEST, TRAIN
+from towers.data.folders import PART_NAMES, TRAIN
 from towers.ground.extras import import_extra
 
-PART_NAMES = folders.PART_NAMES | {"training": TRAIN, "testing": TEST}
 ENCODED, LABEL, NAME = "image/encoded", "image/class/label", "image/filename"
 OTHER_ENCODED, OTHER_LABEL = "image", "label"
 CLASS_NAMES = "labels.txt"

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from towers.data.folders import files_below
+from towers.data.folders import PART_NAMES, files_below
 from towers.data.image_files.decoding import SUFFIXES
-from towers.data.image_files.records import PART_NAMES, Example
+from towers.data.image_files.records import Example
 
 TABLE_SUFFIXES = (".csv", ".tsv")
 SEPARATOR, BARS, BLANKS = "|", re.compile(r"\|"), re.compile(r"[\s,;]+")

@@ -37,7 +37,7 @@ from towers.data.reading.layout import Layout
 from towers.data.reading.mending import Mending
 from towers.data.reading.messages import Turns
 from towers.data.reading.report import ENCODING_ADVICE, UNDECODED_FRACTION, ReadingReport
-from towers.data.reading.text_files import beginning_kind, beginning_of, part_name
+from towers.data.reading.text_files import beginning_kind, beginning_of, is_code, part_name
 from towers.ground.arguments import check_choice
 from towers.ground.progress import count_of
 
@@ -326,7 +326,7 @@ def _read_file(file: DialogueFile, kind: str, *, is_alone: bool) -> Iterator[Dia
 
 def _recognise(file: DialogueFile) -> str | None:
     """Returns the kind that the file's beginning or most of its first lines look like, or None."""
-    other = _is_archive(file) or beginning_kind(beginning_of(file.path))
+    other = _is_archive(file) or is_code(file.path) or beginning_kind(beginning_of(file.path))
     for kind in ["sms"] if other else FORMATS:
         if FORMATS[kind].fits(file):
             return kind
@@ -360,6 +360,8 @@ def _description(file: DialogueFile) -> str:
         if file.path.suffix.lower() in (".docx", ".odt"):
             return "a document, which must be saved as text first."
         return "an archive, which must be unpacked first."
+    if is_code(file.path):
+        return "source code."
     if kind := beginning_kind(beginning_of(file.path)):
         return f"{kind}. {OTHER_ADVICE.get(kind, 'Save it as CSV, JSON or text.')}"
     lines = file.sample()

@@ -7,7 +7,7 @@ import lzma
 
 import pytest
 
-from tests.data.reading.helpers import read_bytes
+from tests.data.reading.helpers import read, read_bytes
 from towers.data.reading.notices import is_notice
 from towers.data.reading.times import seconds_of
 
@@ -346,6 +346,23 @@ def test_files_of_other_programs_are_named(tmp_path, content, kind):
 def test_what_only_looks_like_talk_is_of_no_known_kind(tmp_path, content):
     with pytest.raises(ValueError, match="lines of no known kind"):
         read_bytes(tmp_path, content)
+
+
+@pytest.mark.parametrize("name", ["style.css", "a.c"])
+def test_source_code_is_no_talk(tmp_path, name):
+    with pytest.raises(ValueError, match="expected dialogues, found source code"):
+        read_bytes(
+            tmp_path, b"body {\n color: red;\n size:\t0;\n color: red;\n size:\t0;\n}\n", name
+        )
+
+
+@pytest.mark.parametrize("train, other", [("train", "eval"), ("training", "testing")])
+def test_further_names_of_folders_tell_the_parts(tmp_path, train, other):
+    for part in (train, other):
+        (tmp_path / part).mkdir()
+        (tmp_path / part / "a.tsv").write_text(f"{part}\ta\n")
+    parts = {turns[0]: turns.is_held_out for turns in read(tmp_path)[0]}
+    assert parts == {train: False, other: True}
 
 
 def test_messages_without_a_sender_are_told(tmp_path):
