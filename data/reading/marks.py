@@ -14,7 +14,7 @@ _NAMES = (
     "function response|tool"
 )
 _MARK = re.compile(
-    rf"(?:^|\n|\\n)[ \t]*(?:#+ *)?(?i:({_NAMES}|q|a)) *[:：]|\n### (Input):"
+    rf"(?:^|\n|\\n)[ \t]*(?:#+ *|\*\*)?(?i:({_NAMES}|q|a)) *[:：](?:\*\*)?|\n### (Input):"
     r"|(?<=[\s。！？.!?>])(Human|Assistant|USER|ASSISTANT):"
 )
 _PREFACED = re.compile(r"\s*#|USER")  # Marks of templates that may have a task above them.

@@ -29,6 +29,7 @@ TALKS = tuple(
         "conv_id thread_id channel conversation dialogue session chat_session"
     )
 )
+ORDER = ("turn", "turn_id", "turn_idx", "turn_number", "utterance_idx")  # In a conversation.
 DAYS, HOURS = ("date", "日期"), ("time", "时间")
 KINDS = ("type_name", "messagetype", "type", "media_type", "类型", "消息类型")
 GONE = ("deleted", "is_deleted", "is_unsent", "is_erased", "recalled")
@@ -69,6 +70,8 @@ def message_of(record: Any, layout: Layout) -> Row | None:
         return None if key is None else record[taken.setdefault(key) or key]
 
     when = _time_of(value_of, (layout.time,) if layout.time else TIMES)
+    talk = value_of(TALKS)
+    when = seconds_of(value_of(ORDER)) if when is None and talk else when
     roles = tuple(role for role in ROLES if when is not None or role not in TIMED)
     own = None if layout.sender else value_of(OWN)
     kind, subtype = value_of(KINDS), value_of(("subtype",))  # Slack's; WeChat's is a number.
@@ -91,7 +94,7 @@ def message_of(record: Any, layout: Layout) -> Row | None:
         text = html.unescape(_TAG.sub("", _LINK.sub(r"\1", text)))
     text = None if text and when is not None and is_notice(text) else text
     message = Message(_unbroken(str(sender)), text, when)
-    return Row(str(value_of(TALKS) or ""), message, tuple(taken))
+    return Row(str(talk or ""), message, tuple(taken))
 
 
 def _time_of(value_of: Callable[[tuple[str, ...]], Any], names: tuple[str, ...]) -> float | None:

@@ -99,7 +99,8 @@ def _readings(
     names = find_columns(record, layout.columns, RECORD_COLUMNS)
     if not layout.columns:
         for key in LIST_KEYS:
-            if _is_list(record.get(key)) and not (names and key in ("history", *names)):
+            is_taken = _is_list(record.get(key)) and not (names and key in ("history", *names))
+            if is_taken and not (key == "data" and _are_pairs(record[key])):
                 chosen = record.get("chosen")
                 more = [chosen] if isinstance(chosen, Mapping) else []
                 said = _spoken(record, record[key])
@@ -236,6 +237,8 @@ def _messages_of(item: Any) -> list[Message] | None:
     nested = item.get("message")
     item = nested if isinstance(nested, Mapping) else item
     sender, text = _role(item), text_of(_first(item, CONTENTS))
+    if item.get("weight") == 0 or item.get("loss") is False:
+        text = None  # A model is not to learn it.
     if text is None and _is_call(item):
         return []
     names = find_columns(item, known=RECORD_COLUMNS) if None in (sender, text) else None
@@ -315,6 +318,11 @@ def _earlier(history: Any) -> list[Any]:
         return list(history)
     texts = [text for pair in history for text in (pair if _is_list(pair) else [pair])]
     return texts if all(map(_is_text, texts)) and len(texts) % 2 == 0 else []
+
+
+def _are_pairs(items: Sequence[Any]) -> bool:
+    """Returns whether records follow each other, each a question and its answer."""
+    return all(isinstance(one, Mapping) and find_columns(one) is not None for one in items)
 
 
 def _is_texts(value: Any) -> TypeGuard[Sequence[str]]:

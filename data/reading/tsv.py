@@ -92,9 +92,11 @@ def other_columns(rows: Sequence[Sequence[str]]) -> dict[int, str]:
         if found := _of_column(left, place):
             others[place] = found
             left = [row[:-1] for row in left]  # The first one is judged without the last.
-    for place in range(1, min(map(len, rows), default=0) - 1) if others else ():
-        if _of_column(rows, place) == NUMBERS:
+    for place in range(1, min(map(len, rows), default=0) - 1):
+        if others and _of_column(rows, place) == NUMBERS:
             others[place] = NUMBERS
+        elif not any(row[place].strip() for row in rows):
+            others[place] = "blanks"
     return others
 
 

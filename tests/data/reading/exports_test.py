@@ -263,6 +263,15 @@ FILES = {
     "a question in a task.jsonl": (lines_of({
         "instruction": "Question: q?\nAnswer: a.\nIs it right?", "input": "", "output": "yes"}),
         [["Question: q?\nAnswer: a.\nIs it right?", "yes"]]),
+    "weighted.jsonl": (lines_of({"messages": [
+        {"role": "user", "content": "q"}, {"role": "assistant", "content": "bad", "weight": 0},
+        {"role": "user", "content": "q2"}, {"role": "assistant", "content": "a2", "weight": 1}]}),
+        [["q", "", "q2", "a2"]]),
+    "data.json": (json.dumps({"data": [{"question": q, "answer": a} for q, a in PAIRS]}), PAIRS),
+    "out of order.csv": ("conv_id,turn,speaker,utterance\n1,2,B,a\n1,1,A,q\n2,2,B,a2\n2,1,A,q2\n",
+                         PAIRS),
+    "bold.md": ("**User:** q\n\n**Assistant:** a\n\n**User:** q2\n\n**Assistant:** a2\n", PAIRS),
+    "two tabs.tsv": ("q\t\ta\nq2\t\ta2\n", PAIRS),
     "interview.txt": ("INTERVIEWER: q\nGUEST: a\nINTERVIEWER: q2\nGUEST: a2\n",
                       [["q", "a", "q2", "a2"]]),
     "tavern.jsonl": (lines_of(*(
