@@ -18,6 +18,7 @@ DIVIDERS = ("__eou__", "\t", " ||| ", " | ")
 COLUMN_FRACTION = 0.9  # Of the lines have a label or a number where a column has them.
 FEW = 4  # Labels of topics are each in so many lines, on average.
 ENOUGH = 10  # Lines of two columns show whether one of them has no talk.
+MOST_NAMES = 8
 MOST_LABELS = 5  # Different numbers as labels, such as stars.
 LABELS, NUMBERS = "labels", "numbers"
 CLASSES = "labels that judge no answer, since no question has both"
@@ -127,6 +128,9 @@ def _of_column(rows: Sequence[Sequence[str]], place: int) -> str:
     pairs = [row for row in rows if len(row) == 2]
     rows = long if len(long) >= least else pairs if len(pairs) >= max(ENOUGH, least) else []
     found = [row[place].strip() for row in rows]
+    is_again = len({*map(tuple, rows)}) < FEW * len({*found})
+    if rows is pairs and len({*found}) < len(rows) and is_again:
+        return ""  # The same pairs again and again.
     numbers = [float(text) for text in found if _NUMBER.fullmatch(text)]
     if found and len(numbers) >= least:
         if {*numbers} <= {0.0, 1.0} and len(numbers) > 2 and rows is long:
@@ -143,4 +147,6 @@ def _of_column(rows: Sequence[Sequence[str]], place: int) -> str:
         return ""
     counts = Counter(text for text in found if _NAME.fullmatch(text))
     is_topic = counts.total() >= least and FEW * len(counts) <= len(found)
+    if rows is pairs:  # A question may have many answers: names are few and short.
+        is_topic &= len(counts) <= MOST_NAMES and all(len(one.encode()) <= 12 for one in counts)
     return f"names or labels, such as {counts.most_common(1)[0][0]}" if is_topic else ""

@@ -313,6 +313,16 @@ def test_a_table_with_one_column_of_talk_has_no_pairs(tmp_path, name):
         read_bytes(tmp_path, TABLES[name].encode(), "a.csv" if "csv" in name else "a.txt")
 
 
+def test_few_pairs_again_and_again_are_pairs(tmp_path):
+    for pairs in ("hi\thello\nbye\tciao\n", "1\tone\n2\ttwo\n", "who\t1\nwhat\t2\n"):
+        assert len(read_bytes(tmp_path, (pairs * 20).encode())[0]) == 40
+
+
+def test_a_question_with_many_answers_is_no_name(tmp_path):
+    content = "".join(f"今天天气真好{'啊吗'[n // 10]}\t答案{n}\n" for n in range(20))
+    assert len(read_bytes(tmp_path, content.encode())[0]) == 20
+
+
 def test_numbers_that_answer_are_answers(tmp_path):
     sums = "".join(f"{n} plus {n}\t{2 * n}\n" for n in range(12))
     assert read_bytes(tmp_path, sums.encode())[0][3] == ["3 plus 3", "6"]
