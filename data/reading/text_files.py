@@ -53,10 +53,10 @@ OTHER_KINDS = {
 }
 # An element of HTML or XML, with which Markdown may begin, too.
 _ELEMENT = re.compile(
-    rb'\s*<(?:(?:body|head|div|p|article)\b|[a-z][\w:.-]*\s+[a-z][\w:.-]*=")', re.IGNORECASE
+    rb'\s*<(?:!--|(?:body|head|div|p|article)\b|[a-z][\w:.-]*\s+[a-z][\w:.-]*=")', re.IGNORECASE
 )
 _SUBTITLES = (
-    rb"WEBVTT|\s*\d+\s*\n\d+:\d\d:\d\d[,.]\d+ --> |\[Script Info\]|\{\d+\}\{\d+\}"
+    rb"(?-i:WEBVTT)[ \t\r\n]|\s*\d+\s*\n\d+:\d\d:\d\d[,.]\d+ --> |\[Script Info\]|\{\d+\}\{\d+\}"
     rb"|\d+:\d\d:\d\d\.\d+,\d+:\d\d|(?:\[\w+:[^\]]*\]\s*)*\[\d+:\d\d\.\d+\]"
 )
 # How files of these kinds begin, whatever their names are.
@@ -64,7 +64,7 @@ BEGINNINGS = tuple(
     (kind, re.compile(pattern, re.DOTALL | re.IGNORECASE))
     for kind, pattern in (
         ("subtitles", _SUBTITLES),
-        ("HTML or XML", rb"\s*<(?:!doctype\s|!--|html\b|\?xml\s|[\w.-]+:[\w.-]+[\s>])"),
+        ("HTML or XML", rb"\s*<(?:!doctype\s|html\b|\?xml\s|[\w.-]+:[\w.-]+[\s>])"),
         ("PDF", rb"%PDF-"),
         ("RTF", rb"\{\\rtf"),
         ("an archive", rb"PK\x03\x04|7z\xbc\xaf|Rar!\x1a|.{257}ustar"),

@@ -222,8 +222,9 @@ def test_what_is_no_text_is_refused_by_its_kind(tmp_path, name, content, found):
 
 
 def test_markdown_may_begin_with_html(tmp_path):
-    (tmp_path / "README.md").write_text('<p align="center">Name</p>\n')
-    assert read(tmp_path)[0] == ['<p align="center">Name</p>']
+    for text in ('<p align="center">Name</p>', "<!-- a remark -->", "WebVTT is a format."):
+        (tmp_path / "README.md").write_text(f"{text}\n")
+        assert read(tmp_path)[0] == [text]
 
 
 @pytest.mark.parametrize("name", ["c4-train.00000-of-01024.json", "a.json.gz", "a.txt"])
