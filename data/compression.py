@@ -1,10 +1,12 @@
-"""Files read as what they hold: gzip and Zstandard, told by how they begin, and decoded text."""
+"""Files read as what they hold: compressed ones, told by how they begin, and decoded text."""
 
 from __future__ import annotations
 
+import bz2
 import codecs
 import contextlib
 import gzip
+import lzma
 import zlib
 from collections.abc import Callable, Generator
 from pathlib import Path
@@ -15,7 +17,13 @@ from towers.ground.extras import import_extra
 
 Progress = Callable[[int], None]
 
-_MAGICS = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstandard"}
+_OPENED: dict[bytes, Callable[..., Any]] = {
+    b"\x1f\x8b": lambda raw: gzip.GzipFile(fileobj=raw),
+    b"BZh": bz2.BZ2File,
+    b"\xfd7zX": lzma.LZMAFile,
+}
+_ZSTANDARD = b"\x28\xb5\x2f\xfd"
+SUFFIXES = (".gz", ".bz2", ".xz", ".zst")
 
 
 def decoded(
@@ -49,10 +57,10 @@ def decompressed(raw: BinaryIO, path: Path) -> contextlib.AbstractContextManager
     """
     magic = raw.read(4)
     raw.seek(0)
-    how = next((name for start, name in _MAGICS.items() if magic.startswith(start)), None)
-    if how == "gzip":
-        return gzip.GzipFile(fileobj=raw)
-    if how == "zstandard":
+    for start, opened in _OPENED.items():
+        if magic.startswith(start):
+            return opened(raw)
+    if magic == _ZSTANDARD:
         library = import_extra("backports.zstd", "zstd", f"{path} is compressed by Zstandard")
         return library.ZstdFile(raw)
     return contextlib.nullcontext(raw)
@@ -60,7 +68,7 @@ def decompressed(raw: BinaryIO, path: Path) -> contextlib.AbstractContextManager
 
 def read_errors() -> tuple[type[Exception], ...]:
     """Returns what reading and decoding such a file may raise."""
-    errors: list[type[Exception]] = [OSError, EOFError, zlib.error, UnicodeError]
+    errors: list[type[Exception]] = [OSError, EOFError, zlib.error, lzma.LZMAError, UnicodeError]
     with contextlib.suppress(ImportError):
         from backports import zstd
 

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 TRAIN, VALIDATION, TEST = PARTS = ("train", "validation", "test")  # Of a data set.
-PART_NAMES = {part: part for part in PARTS} | dict.fromkeys(("valid", "val", "dev"), VALIDATION)
+PART_NAMES = {part: part for part in PARTS} | {"training": TRAIN, "testing": TEST}
+PART_NAMES |= dict.fromkeys(("valid", "val", "dev", "eval", "evaluation"), VALIDATION)
 
 
 def files_below(folder: Path) -> Iterator[Path]:

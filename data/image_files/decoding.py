@@ -22,7 +22,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 SUFFIXES = (
     ".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".avif",
-    ".heic", ".heif",
+    ".heic", ".heif", ".ppm", ".pgm", ".pbm", ".pnm", ".jp2", ".tga", ".ico",
 )  # fmt: skip
 JPEG_START, PNG_START, WEBP = b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"WEBPVP8"
 HEIC_STARTS = (b"ftypheic", b"ftypheix", b"ftypmif1", b"ftypmsf1", b"ftyphevc")

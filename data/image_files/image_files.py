@@ -41,7 +41,7 @@ MOST_NAMED = 10  # Broken pictures, classes and others that the summary names.
 UNUSUAL = {
     TURNED: "turned upright, as their tags say",
     TRANSPARENT: "put on the background",
-    DEEP_PICTURE: "of 16 bits scaled",
+    DEEP_PICTURE: "of 16 bits scaled by {highest}",
     REWRITTEN: "rewritten, since TensorFlow does not decode them as viewers do",
 }
 
@@ -163,8 +163,7 @@ class ImageFiles:
         """Yields what is done to pictures, and which of them look wrong."""
         done = [f"{self.traits[one]:,} {text}" for one, text in UNUSUAL.items() if self.traits[one]]
         if done:
-            scaled = f" by {self.highest}" if self.traits[DEEP_PICTURE] else ""
-            yield f"pictures {', '.join(done)}{scaled}"
+            yield f"pictures {', '.join(done).format(highest=self.highest)}"
         if self.traits[FLAT]:
             yield f"{self.traits[FLAT]:,} pictures are of one colour"
         if self.twice:
@@ -275,6 +274,8 @@ class Builder:
                 f"{self._path} has {len(names)} classes ({', '.join(names)}). Expected "
                 "at least two, each with a picture that can be decoded."
                 + (f" Left out were {'; '.join(self._broken[:3])}." if self._broken else "")
+                + "".join(f" {note[0].upper()}{note[1:]}." for note in self.listed.notes)
+                + " Labels that are not folders need a CSV file with the columns path and label."
             )
         traits = Counter(trait for _, finding, _ in self._rows for trait in finding.traits)
         found = max((finding.highest for _, finding, _ in self._rows), default=0)

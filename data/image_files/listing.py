@@ -10,17 +10,25 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from towers.data.folders import TRAIN, files_below, folders_below, format_suffixes, suffix_of
+from towers.data.folders import (
+    PART_NAMES,
+    TRAIN,
+    files_below,
+    folders_below,
+    format_suffixes,
+    suffix_of,
+)
 from towers.data.image_files.decoding import SUFFIXES
 from towers.data.image_files.parquet import PARQUET, unpacked
 from towers.data.image_files.records import (
-    PART_NAMES,
+    NAME_FILES,
     Example,
     class_names_beside,
     is_record_file,
     list_records,
 )
 from towers.data.image_files.tables import TABLE_SUFFIXES, list_table
+from towers.ground.progress import count_of
 
 LAYOUT = (
     "Expected class folders (FOLDER/CLASS/PICTURE.jpg), folders train/, val/ or test/ of class "
@@ -28,6 +36,7 @@ LAYOUT = (
     "TFRecord or ArrayRecord files"
 )
 REFUSED, CLASSES, ONE = NESTED = ("refused", "classes", "one")
+MOST_NAMED = 8  # Files beside folders that the summary names.
 FILLERS = {
     "set", "sets", "image", "images", "img", "imgs", "picture", "pictures", "photo", "photos",
     "data", "dataset", "folder", "dir", "split", "seg", "cropped",
@@ -105,6 +114,12 @@ def is_table(path: Path) -> bool:
     return path.suffix.lower() in TABLE_SUFFIXES or path.name == "metadata.jsonl"
 
 
+def is_taken(path: Path) -> bool:
+    """Returns whether a file that lies beside folders may be a part of an image set."""
+    is_kept = path.suffix in (PARQUET, ".yaml") or is_record_file(path) or path.name in NAME_FILES
+    return is_kept or is_table(path) or path.name.lower().endswith(SUFFIXES)
+
+
 def tables_in(folder: Path) -> list[Path]:
     """Returns the tables that lie in a folder itself."""
     return [entry for entry in visible(folder) if is_table(entry)]
@@ -132,12 +147,22 @@ def list_folder(folder: Path, reading: Reading, listed: Listed) -> Iterator[Exam
         parquet = [one for e in entries if e.is_dir() for one in e.glob(f"*{PARQUET}")]
     tables = tables_in(top)
     check_no_boxes(top, entries)
+    others = [one.name for one in entries if one.is_file() and not is_taken(one)]
+    if others and not parquet and not records:
+        listed.notes.append(f"not used of {top}: {', '.join(others[:MOST_NAMED])}")
     if records:
         yield from list_records(records)
     elif parquet:
         yield from parquet_of(sorted(parquet), reading, listed)
     elif len(tables) == 1:
-        yield from table_of(tables[0], reading, listed)
+        named = set[Path]()
+        for example in table_of(tables[0], reading, listed):
+            named.add(example.path)
+            yield example
+        if left := sum(path not in named for path in pictures_below(top)):
+            listed.notes.append(
+                f"left out {count_of(left, 'picture')} that {tables[0].name} does not name"
+            )
     elif len(tables) > 1:
         names = ", ".join(table.name for table in tables)
         raise ValueError(f"{folder} holds several tables: {names}. Give one of them.")
@@ -153,7 +178,7 @@ def descend(folder: Path, *, into_parts: bool = False) -> Path:
         into_parts: whether the only one may have the name of a part.
     """
     while True:
-        entries = visible(folder)
+        entries = [entry for entry in visible(folder) if entry.is_dir() or is_taken(entry)]
         is_one = len(entries) == 1 and entries[0].is_dir()
         if not is_one or (part_of_folder(entries[0].name) and not into_parts):
             return folder

@@ -18,14 +18,13 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from towers.data import folders
-from towers.data.folders import TEST, TRAIN
+from towers.data.folders import PART_NAMES, TRAIN
 from towers.ground.extras import import_extra
 
-PART_NAMES = folders.PART_NAMES | {"training": TRAIN, "testing": TEST}
 ENCODED, LABEL, NAME = "image/encoded", "image/class/label", "image/filename"
 OTHER_ENCODED, OTHER_LABEL = "image", "label"
-CLASS_NAMES, OTHER_CLASS_NAMES = "labels.txt", "label.labels.txt"
+CLASS_NAMES = "labels.txt"
+NAME_FILES = (CLASS_NAMES, "label.labels.txt")
 SHARDED = re.compile(r".+-\d{5}-of-\d{5}(\.tfrecords?)?$")
 PART = re.compile(rf"(?:^|[-_.])({'|'.join(PART_NAMES)})(?=[-_.])")
 LENGTH, CHECKSUM = struct.Struct("<Q"), 4
@@ -173,7 +172,7 @@ def class_names_beside(path: Path) -> tuple[str, ...] | None:
         ValueError: the file is not UTF-8.
     """
     folder = path if path.is_dir() else path.parent
-    files = [folder / name for name in (CLASS_NAMES, OTHER_CLASS_NAMES)]
+    files = [folder / name for name in NAME_FILES]
     file = next((file for file in files if file.is_file()), None)
     if file is None:
         return None

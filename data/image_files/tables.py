@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from towers.data.folders import files_below
+from towers.data.folders import PART_NAMES, files_below
 from towers.data.image_files.decoding import SUFFIXES
-from towers.data.image_files.records import PART_NAMES, Example
+from towers.data.image_files.records import Example
 
 TABLE_SUFFIXES = (".csv", ".tsv")
 SEPARATOR, BARS, BLANKS = "|", re.compile(r"\|"), re.compile(r"[\s,;]+")
@@ -141,6 +141,8 @@ def find_columns(
         return next((names.index(name) for name in choices if name in names), None)
 
     of_path, of_label, of_part = find(wanted[0]), find(wanted[-1]), find(PART_COLUMNS)
+    if of_label is None and not given and of_path is not None and len(names) == 2:
+        of_label = 1 - of_path  # Whatever it is called.
     others = [i for i in range(len(names)) if i not in (of_path, of_label, of_part)]
     one_hot = {}
     if of_label is None and not given:

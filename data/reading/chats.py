@@ -58,6 +58,9 @@ class Chats:
 
     def add_reply(self, record: Mapping[str, Any], message: Message, line: Line) -> None:
         """Takes a message of a tree, as OpenAssistant's: it names the one that it answers."""
+        if message.text is None:
+            self._file.skip(NO_TEXT, line)
+            return
         parent, own = (str(record[key] or "") for key in TREE)
         self._replies.setdefault(parent, []).append((own, record.get("rank"), message))
         self._line = line
@@ -117,7 +120,7 @@ def _dialogues_of(
     turns = turns_of(record, layout, file.report) if row is None else None
     if turns is None:
         row = row or message_of(record, layout)
-        parts = [] if row or layout.columns or talk.count("/") == _DEPTH else parts_of(record)
+        groups = [] if row or layout.columns or talk.count("/") == _DEPTH else parts_of(record)
         if row:
             file.report.take(row.taken, record)
             if all(key in record for key in TREE):
@@ -125,10 +128,11 @@ def _dialogues_of(
             else:
                 chats.add(row.talk or talk, row.message, line)
             return
-        talk = f"{talk}/{next(chats.numbers)}"  # The messages of a record are one conversation.
-        for part in parts:
-            yield from _dialogues_of(part, line, file, flaw, chats, talk)
-        if parts:
+        for group in groups:
+            one = f"{talk}/{next(chats.numbers)}"  # The messages of a list are one conversation.
+            for part in group:
+                yield from _dialogues_of(part, line, file, flaw, chats, one)
+        if groups:
             return
         if isinstance(record, Mapping) and not file.report.skipped[flaw]:
             keys = ", ".join(map(repr, list(record)[:_SHOWN]))
@@ -152,19 +156,26 @@ def _label_of(record: Any) -> Any:
     return record.get("label") if isinstance(record, Mapping) else None
 
 
-def parts_of(record: Any) -> list[Any]:
-    """Returns the records that an object holds in lists, such as all chats of an export."""
-    if isinstance(record, list | tuple):
-        return [one for one in record if isinstance(one, Mapping)]
-    found: list[Any] = []
-    for value in record.values() if isinstance(record, Mapping) else ():
-        if isinstance(value, Mapping):
-            found += (
-                [value] if any(isinstance(one, Mapping | list) for one in value.values()) else []
-            )
-        elif isinstance(value, list) and all(isinstance(one, Mapping | list) for one in value):
-            found += value
-    return found
+def parts_of(record: Any) -> list[list[Any]]:
+    """Returns the lists of records that an object holds, such as all chats of an export."""
+    values: list[Any] = list(record.values()) if isinstance(record, Mapping) else [record]
+    groups: list[list[Any]] = [
+        [one for one in value if isinstance(one, Mapping | list)]
+        for value in values
+        if isinstance(value, list | tuple) and not any(map(_is_plain, value))
+    ]
+    groups.append(
+        [
+            value
+            for value in values
+            if isinstance(value, Mapping) and not all(map(_is_plain, value.values()))
+        ]
+    )
+    return [group for group in groups if group]
+
+
+def _is_plain(value: Any) -> bool:
+    return not isinstance(value, Mapping | list)
 
 
 def _add_people(record: Any, line: Line, file: DialogueFile, chats: Chats) -> bool:

@@ -13,12 +13,12 @@ from towers.data.reading.chats import dialogues_of
 from towers.data.reading.dialogue_file import MAX_LINE_CHARACTERS, Dialogue, DialogueFile, Line
 from towers.data.reading.json_files import parsed
 from towers.data.reading.message_records import message_of
-from towers.data.reading.records import COLUMNS, CONTENTS, LIST_KEYS, find_columns
+from towers.data.reading.records import COLUMN_NAMES, COLUMNS, LIST_KEYS, find_columns
+from towers.data.reading.tsv import other_columns
 
 _MOST_HEADERS = 2  # A line above the names may group them: it has blanks.
 DELIMITERS = ",;\t"
 PAIR = COLUMNS[0]
-COLUMN_NAMES = frozenset((*LIST_KEYS, *CONTENTS))  # A line of these is no question and answer.
 _SEPARATOR = re.compile(r"sep=(.)\s*", re.IGNORECASE)  # What spreadsheets write before all rows.
 
 
@@ -56,7 +56,9 @@ def _form(file: DialogueFile) -> _Form | None:
     ):
         return None
     for delimiter in delimiters.replace("\t", ""):
-        if len(rows) > 1 and all(len(_fields(row, delimiter)) == len(PAIR) for row in rows):
+        pairs = [_fields(row, delimiter) for row in rows]
+        is_table = len(rows) > 1 and all(len(pair) == len(PAIR) for pair in pairs)
+        if is_table and not other_columns(pairs):
             return _Form(delimiter, PAIR, before)
     return None
 

@@ -21,6 +21,7 @@ from towers.data.reading.report import (
     BLANK_TURN,
     NO_LETTER,
     NUL,
+    THOUGHT,
     TOO_LONG,
     UNDECODED,
     ReadingReport,
@@ -37,6 +38,13 @@ NUM_SAMPLE_LINES, SAMPLE_CHARACTERS = 200, 1_000_000
 # Decoding writes U+FFFD for invalid bytes; JSON may spell a lone surrogate.
 REPLACEMENT = "\ufffd"
 DAMAGED = re.compile(f"[{REPLACEMENT}\ud800-\udfff]")
+
+# What a model thought before its answer.
+_THOUGHT = re.compile(
+    r"\s*<(?:(think|thinking|thought|reasoning)>.*?</\1>|\|begin_of_thought\|>.*?"
+    r"<\|end_of_thought\|>)|\A(?:(?!<think).)*</think(?:ing)?>|<\|(?:begin|end)_of_solution\|>",
+    re.DOTALL,
+)
 
 
 class Line(NamedTuple):
@@ -113,6 +121,11 @@ class DialogueFile:
 
         A few bytes that did not decode, such as half of a character, are removed.
         """
+        if "<" in text and ("</think" in text or text.lstrip().startswith("<")):
+            said = _THOUGHT.sub("", text)
+            if said != text:
+                self.report.repair(THOUGHT, self._place(line))
+                text = said
         if self.mendings:
             text = DAMAGED.sub(REPLACEMENT, text)  # A library may refuse a lone surrogate.
         for mending in self.mendings if text.strip() else ():

@@ -19,9 +19,11 @@ import towers.data.reading.json_files as json_files
 import towers.data.reading.numbered as numbered
 import towers.data.reading.paired as paired
 import towers.data.reading.parquet as parquet
+import towers.data.reading.sms as sms
 import towers.data.reading.speakers as speakers
 import towers.data.reading.tsv as tsv
 import towers.data.reading.yaml_files as yaml_files
+from towers.data.compression import SUFFIXES as COMPRESSIONS
 from towers.data.folders import TEST, TRAIN, VALIDATION, folders_below
 from towers.data.reading.dialogue_file import (
     DAMAGED,
@@ -35,7 +37,7 @@ from towers.data.reading.layout import Layout
 from towers.data.reading.mending import Mending
 from towers.data.reading.messages import Turns
 from towers.data.reading.report import ENCODING_ADVICE, UNDECODED_FRACTION, ReadingReport
-from towers.data.reading.text_files import part_name
+from towers.data.reading.text_files import beginning_kind, beginning_of, is_code, part_name
 from towers.ground.arguments import check_choice
 from towers.ground.progress import count_of
 
@@ -80,8 +82,14 @@ FORMATS = {
     "speakers": Format(
         "a file for each dialogue, its lines `speaker|text|act`", speakers.read, speakers.looks
     ),
-    "whatsapp": _exported("a chat that WhatsApp exported", exports.WHATSAPP),
-    "qq": _exported("a record of messages of QQ", exports.QQ),
+    "sms": Format("the XML of SMS Backup & Restore", sms.read, fits=sms.fits),
+    "whatsapp": _exported(
+        "a chat that WhatsApp exported, or another program in such lines", exports.WHATSAPP
+    ),
+    "qq": _exported(
+        "a record of messages of QQ, Discord, Telegram or iMessage: texts below time and sender",
+        exports.QQ,
+    ),
     "line": _exported("a chat that LINE or KakaoTalk exported", exports.LINE),
     "marked": Format(
         "lines `User: text` and `Bot: text`, or `### Human: text` and `### Assistant: text`",
@@ -126,6 +134,12 @@ ADVICE = (
     "`question TAB answer` for each pair: "
     """awk -F'SEPARATOR' '{print $1 "\\t" $2}' FILE > chats.tsv"""
 )
+OTHER_ADVICE = {
+    "HTML or XML": "Export the chat as JSON or text: Telegram, Instagram and Discord have JSON, "
+    "imessage-exporter has `-f txt`.",
+    "subtitles": "They do not say who speaks: write a line `question TAB answer` for each pair.",
+    "an archive": "Unpack it first.",
+}
 _HEADER = 512  # Characters of what tar writes before the first file.
 SHOWN_SENDERS = 20  # Of whom none is the one who answers.
 KIND_FRACTION = 0.5  # Fraction of the first lines that must look like the kind.
@@ -312,15 +326,16 @@ def _read_file(file: DialogueFile, kind: str, *, is_alone: bool) -> Iterator[Dia
 
 def _recognise(file: DialogueFile) -> str | None:
     """Returns the kind that the file's beginning or most of its first lines look like, or None."""
-    if _is_archive(file):
-        return None
-    for kind, file_format in FORMATS.items():
-        if file_format.fits(file):
+    other = _is_archive(file) or is_code(file.path) or beginning_kind(beginning_of(file.path))
+    for kind in ["sms"] if other else FORMATS:
+        if FORMATS[kind].fits(file):
             return kind
+    if other:
+        return None
     sample = file.sample()
     lines = [line for line in sample if "\0" not in line]  # Binary files have tabs too.
-    name = file.path.name.removesuffix(".gz").removesuffix(".zst")
-    suffix = Path(name).suffix.lower()
+    path = file.path
+    suffix = Path(path.stem if path.suffix in COMPRESSIONS else path.name).suffix.lower()
     fractions = {}
     for kind, file_format in FORMATS.items():
         fraction = sum(map(file_format.looks, lines)) / max(1, len(sample))
@@ -342,7 +357,13 @@ def _description(file: DialogueFile) -> str:
     if _is_archive(file):
         if file.path.suffix.lower() in (".xlsx", ".ods"):
             return "a spreadsheet, which must be saved as CSV first."
+        if file.path.suffix.lower() in (".docx", ".odt"):
+            return "a document, which must be saved as text first."
         return "an archive, which must be unpacked first."
+    if is_code(file.path):
+        return "source code."
+    if kind := beginning_kind(beginning_of(file.path)):
+        return f"{kind}. {OTHER_ADVICE.get(kind, 'Save it as CSV, JSON or text.')}"
     lines = file.sample()
     if not lines:
         return "only lines that are blank or too long."

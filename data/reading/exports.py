@@ -1,8 +1,9 @@
-"""Chats as programs write them: WhatsApp, QQ, LINE, KakaoTalk, and texts that say who speaks."""
+"""Chats as programs write them: a line or a head for each message, or texts that say who speaks."""
 # ruff: noqa: RUF001 - full-width punctuation divides names from texts, too.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator, Sequence
 
@@ -10,51 +11,62 @@ from towers.data.reading.chats import Chats
 from towers.data.reading.dialogue_file import Dialogue, DialogueFile, Line
 from towers.data.reading.marks import is_marked, marked_messages
 from towers.data.reading.messages import Message, turns_of_messages
+from towers.data.reading.notices import is_notice
 from towers.data.reading.times import seconds_of
 
 _TIME = r"\d{1,2}(?:[:.]| h )\d{2}(?:[:.]\d{2})?"
-_DATE = r"\d{1,4}[./\-年년]\s?\d{1,2}[./\-月월]\s?\d{1,4}[日일]?\.?"
-_NOON = r"(?:[AaPp]\.?\s?[Mm]\.?|上午|下午|凌晨|早上|中午|晚上|午前|午後|오전|오후|[صم])"
-_WHEN = rf"(?:{_NOON}\s?)?{_TIME}(?:\s?{_NOON})?"
-_WHATSAPP = re.compile(  # In Korean a comma is behind the time, and a blank before the colon.
-    rf"\[?(?P<time>{_DATE}[,،]?\s+(?:[^\W\d]{{1,3}}\s)?{_WHEN})(?:\]|\s-|,(?=\s[^:]+\s:\s))\s"
-    r"(?:(?P<sender>[^:]{1,100}): ?)?(?P<text>.*)",
+_DATE = (
+    r"(?:\d{1,4}[./\-年년]\s?\d{1,2}[./\-月월]\s?\d{1,4}[日일]?\.?(?:\sг\.)?"
+    r"|[^\W\d]{3,9}\.? \d{1,2}, \d{4})"
 )
-_QQ_TIME = rf"(?P<time>\d{{4}}[-/]\d{{1,2}}[-/]\d{{1,2}} (?:{_NOON}\s?)?\d{{1,2}}:\d{{2}}:\d{{2}})"
-_QQ_NAME = r"(?P<sender>\S.{0,80}?)(?:\(\d+\)|<[^<>]+@[^<>]+>)?"
-_QQ = re.compile(rf"{_QQ_TIME}\s+{_QQ_NAME}(?P<text>)")
-_QQ_COPIED = re.compile(rf"{_QQ_NAME}\s+{_QQ_TIME}(?P<text>)")
-_LINE = re.compile(rf"(?P<time>{_WHEN})\t(?P<sender>[^\t]+)\t(?P<text>.*)")
+_NOON = (
+    r"(?:[AaPp]\.?\s?[Mm]\.?|上午|下午|凌晨|早上|中午|晚上|午前|午後|오전|오후|[صم]"
+    r"|[πμ]\.\s?μ\.|ч\.)"
+)
+_WHEN = rf"(?:{_NOON}\s?)?{_TIME}(?:\s?{_NOON})?"
+_DAY_TIME = rf"(?P<time>{_DATE}[,،]?[\sT]+(?:[^\W\d]{{1,3}}\s)?{_WHEN})"
+# What people write in a name; a quote that is not closed there belongs to a notice.
+_NAME = r"(?P<sender>(?:[^:\"“”„«]|\"[^:\"]*\"|“[^:”]*”){1,100})"
+_WHATSAPP = re.compile(  # In Korean a comma is behind the time, and a blank before the colon.
+    rf"\[?{_DAY_TIME}(?:\]|\s-|,(?=\s[^:]+\s:\s))\s(?:{_NAME}: ?)?(?P<text>.*)"
+)
+_TIME_FIRST = re.compile(rf"(?P<time>{_WHEN}, {_DATE}) - (?:{_NAME}: ?)?(?P<text>.*)")
+_TIME_BEHIND = re.compile(rf"{_NAME} \({_DAY_TIME}\): ?(?P<text>.*)")
+_TIMED = re.compile(rf"\[(?P<time>{_WHEN})\] {_NAME}: ?(?P<text>.*)")
+_BELOW = r"(?P<text>)"  # The text is in the lines below.
+_ALONE = r"(?P<sender>[^\s\[][^\t]{0,80}?(?<![:：,]))(?:\(\d+\)|<[^<>]+@[^<>]+>)?"
+_QQ = re.compile(rf"{_DAY_TIME}\s+{_ALONE}{_BELOW}")
+_QQ_COPIED = re.compile(rf"{_ALONE}(?:,|\s—)?\s+\[?{_DAY_TIME}\]?:?{_BELOW}")
+_DISCORD = re.compile(rf"\[{_DAY_TIME}\] {_ALONE}{_BELOW}")
+_IMESSAGE = re.compile(rf"{_DAY_TIME}(?: \(.*\))?{_BELOW}")  # The sender is on the next line.
+_LINE = re.compile(
+    rf"(?P<time>(?:{_DATE}[\sT]+)?{_WHEN})\t(?:(?P<sender>[^\t]+)\t|\t?)(?P<text>[^\t]*)"
+)
 _KAKAO = re.compile(rf"\[(?P<sender>[^\[\]]{{1,100}})\] \[(?P<time>{_WHEN})\] (?P<text>.*)")
-# What begins a message, for each program in all its forms; QQ has a text in lines of its own.
+# What begins a message, for each program in all its forms.
 Heads = Sequence[re.Pattern[str]]
-WHATSAPP, QQ, LINE = (_WHATSAPP,), (_QQ, _QQ_COPIED), (_LINE, _KAKAO)
+WHATSAPP, LINE = (_WHATSAPP, _TIME_FIRST, _TIME_BEHIND, _TIMED), (_LINE, _KAKAO)
+QQ = (_DISCORD, _IMESSAGE, _QQ, _QQ_COPIED)
 # Above the messages of a day, in LINE and KakaoTalk.
 _DAY = re.compile(
-    r"(?:-+ )?\d{4}[./년]\s?\d{1,2}[./월]\s?\d{1,2}일?\s?(?:\(.{1,3}\)|.요일)(?: -+)?"
+    r"(?:-+ )?\d{4}[./년]\s?\d{1,2}[./월]\s?\d{1,2}일?\s?(?:[(（].{1,3}[)）]|.요일)(?: -+)?"
+    rf"|(?:-+ )?[^\W\d]{{3,9}}, (?:\d{{1,2}}/\d{{1,2}}/\d{{4}}|{_DATE})(?: -+)?"
 )
 _DIVISION = re.compile(rf"=+|消息(?:记录|分组|对象)[:：].*|-{{5,}} .+ -{{5,}}|{_DAY.pattern}")
-_MARKS = "\u200e\u200f\u202a\u202b\u202c\ufeff"  # Of direction, which WhatsApp writes before names.
+_LEFT_TO_RIGHT = "\u200e"  # WhatsApp writes it before what is no text of a user.
+_MARKS = "\u200f\u202a\u202b\u202c\ufeff"  # Of direction, which it writes before names.
 _BLANKS = str.maketrans("\u202f\u00a0\u2009", "   ", _MARKS)
-_NO_TEXT = re.compile(
-    r"<[^<>]*(?:omitted|attached|omis|ausgeschlossen|weggelassen|omesso|omitido|oculto|省略|略过|已略)"
-    r"[^<>]*>|<[^<>]{2,40}>|[^.!?]{1,20} (?:omitted|weggelassen|omitido|omessa?|omise?)"
-    r"|(?:\[[^\[\]]{1,8}\])+|.{1,99} \((?:file attached|Datei angehängt|archivo adjunto|"
-    r"fichier "
-    r"joint|file allegato|arquivo anexado|файл добавлен|文件附件)\)|null|missed (?:voice"
-    r"|video) call"
-    # What stands for a message that was deleted.
-    r"|(?:you deleted )?this message(?: was deleted)?|se eliminó este mensaje"
-    r"|eliminaste este mensaje"
-    r"|(?:esta )?mensagem (?:foi )?apagada|você apagou esta mensagem|diese nachricht wurde gelöscht"
-    r"|du hast diese nachricht gelöscht|ce message a été supprimé|vous avez supprimé ce message"
-    r"|questo messaggio è stato eliminato|hai eliminato questo messaggio|dit bericht is verwijderd"
-    r"|사진(?: \d+장)?|동영상|이모티콘|삭제된 메시지입니다"
-    r"|данное сообщение удалено|вы удалили данное сообщение|此消息已删除|你删除了这条消息",
-    re.IGNORECASE,
+_EDITED = re.compile(r"\s*<[^<>]{2,60}>$")  # `<This message was edited>` behind its text.
+# What Discord's and Apple's exports have below a text.
+_AFTER = re.compile(
+    r"(?:^|\n)(?:\{(?:Attachments|Reactions|Embed|Stickers)\}|Tapbacks:"
+    r"|This message responded to an earlier message).*",
+    re.DOTALL,
 )
-_EDITED = re.compile(r"\s*<[^<>]{2,40}>$")  # `<This message was edited>` behind its text.
 SAMPLED = 20
+_SPEAKER = re.compile(r"([\w#][\w .'’()#&-]{0,29}?) ?(?:：|:(?=\s|[^\x00-\x7f]))(.*)")
+_NO_TALK = re.compile(r"[\d\s:./-]*")
+_TOLD = 0.6  # Of the lines; others are further lines of a text.
 
 
 def fits(file: DialogueFile, heads: Heads) -> bool:
@@ -63,12 +75,29 @@ def fits(file: DialogueFile, heads: Heads) -> bool:
 
 
 def _num_heads(file: DialogueFile, head: re.Pattern[str]) -> int:
-    return sum(head.fullmatch(_plain(line)) is not None for line in _first(file))
+    lines = _first(file)
+    matches = filter(None, (head.fullmatch(_plain(line)) for line in lines))
+    number = sum(match.groupdict().get("sender", "") is not None for match in matches)
+    return 0 if head.pattern.endswith(_BELOW) and number == len(lines) else number
 
 
 def fits_marked(file: DialogueFile) -> bool:
     """Returns whether the first lines say who speaks, and two do."""
-    return _is_whole(_first(file))
+    return _is_whole(_first(file)) or len(names_in(file)) > 1
+
+
+@functools.lru_cache(1)
+def names_in(file: DialogueFile) -> tuple[str, ...]:
+    """Returns who speaks if most lines begin with a name and a colon, and each name recurs."""
+    lines = [line for line in map(str.strip, file.sample()) if "\t" not in line]
+    said: dict[str, list[str]] = {}
+    for match in filter(None, map(_SPEAKER.match, lines)):
+        said.setdefault(match[1], []).append(match[2])
+    names = tuple(name for name, texts in said.items() if len(texts) > 1)
+    told = sum(len(said[name]) for name in names)
+    is_table = any(all(map(_NO_TALK.fullmatch, said[name])) for name in names)
+    is_script = told >= _TOLD * len(file.sample()) and not is_table
+    return names if is_script else ()
 
 
 def _first(file: DialogueFile) -> list[str]:
@@ -81,19 +110,25 @@ def read(file: DialogueFile, heads: Heads) -> Iterator[Dialogue]:
     chats, day_first = Chats(file), _is_day_first(file, head)
     conversation = day = ""
     for match, texts, line in _messages(file, head):
-        text = "\n".join(texts).strip()
         if match is None:
+            text = texts[0].strip()
             is_day = _DAY.fullmatch(text) is not None
             day, conversation = (text, conversation) if is_day else (day, text)
-        elif match["sender"] is None:
+            continue
+        sender = match["sender"] if head.groups > 2 else "".join(texts[1:2])
+        if not sender:
             file.skip("lines without a sender", line)
-        else:
-            when = seconds_of(f"{day} {match['time']}", day_first=day_first)
-            sender = match["sender"].strip().removeprefix("~").strip()
-            content = (
-                None if _NO_TEXT.fullmatch(text.rstrip(".")) else _EDITED.sub("", text) or None
-            )
-            chats.add(conversation, Message(sender, content, when), line)
+            continue
+        when = seconds_of(f"{day} {match['time']}", day_first=day_first)
+        sender = sender.strip().removeprefix("~").strip()
+        if len(texts) > 1 and is_notice(texts[0]):
+            texts = texts[1:]  # The name of a file, above what was written with it.
+        text = _AFTER.sub("", "\n".join(texts[2 * (head.groups == 2) :]).strip()).strip()
+        text = text if is_notice(text) else _EDITED.sub("", text)
+        if "\n" in text and text[0] == text[-1] == '"':
+            text = text[1:-1]  # LINE quotes a text of several lines.
+        content = None if not text or is_notice(text) else text
+        chats.add(conversation, Message(sender, content, when), line)
     yield from chats.dialogues()
 
 
@@ -108,7 +143,7 @@ def _messages(
         if match:
             if begun:
                 yield begun
-            begun = match, [match["text"]], line
+            begun = match, ["" if _is_of_program(line.text) else match["text"]], line
         elif _DIVISION.fullmatch(text):
             if begun:
                 yield begun
@@ -124,7 +159,13 @@ def _messages(
 
 
 def _plain(line: str) -> str:
-    return line.translate(_BLANKS).strip()
+    return line.translate(_BLANKS).replace(_LEFT_TO_RIGHT, "").strip()
+
+
+def _is_of_program(line: str) -> bool:
+    """Returns whether the first line of a message stands for a file, a call and so on."""
+    place = line.find(": ") + 2
+    return line.startswith(_LEFT_TO_RIGHT, place) or f" • {_LEFT_TO_RIGHT}" in line
 
 
 def _is_day_first(file: DialogueFile, head: re.Pattern[str]) -> bool:
@@ -138,29 +179,33 @@ def read_marked(file: DialogueFile) -> Iterator[Dialogue]:
     """Yields the dialogues of `User: ...` and `Bot: ...`, divided by blank lines, or of
     `### Human: ... ### Assistant: ...`.
     """
+    names = () if _is_whole(_first(file)) else names_in(file)
     block: list[str] = []
     first, was_blank = Line(1, "", False), False
     for line in file.lines():
-        if was_blank and is_marked(line.text) and _is_whole(block):
-            yield from _dialogue(file, block, first)
+        is_said = is_marked(line.text, names)
+        if was_blank and is_said and _is_whole(block, names):
+            yield from _dialogue(file, block, first, names)
             block = []
         was_blank = not line.text.strip()
         if not block:
             first = line
-        if block or is_marked(line.text):
+        if block or is_said:
             block.append(line.text)
         elif not was_blank:
             file.skip("lines that do not say who speaks", line)
-    yield from _dialogue(file, block, first)
+    yield from _dialogue(file, block, first, names)
 
 
-def _is_whole(block: Sequence[str]) -> bool:
-    said = marked_messages("\n".join(block))
+def _is_whole(block: Sequence[str], names: tuple[str, ...] = ()) -> bool:
+    said = marked_messages("\n".join(block), names)
     return said is not None and len({message["role"] for message in said}) > 1
 
 
-def _dialogue(file: DialogueFile, block: Sequence[str], line: Line) -> Iterator[Dialogue]:
-    said = marked_messages("\n".join(block)) or []
+def _dialogue(
+    file: DialogueFile, block: Sequence[str], line: Line, names: tuple[str, ...]
+) -> Iterator[Dialogue]:
+    said = marked_messages("\n".join(block), names) or []
     messages = [Message(message["role"], message["content"]) for message in said]
     turns = turns_of_messages(messages, file.report, file.layout.me)
     yield from file.dialogue(turns, line, "dialogues without a text")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import itertools
 import json
 import re
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,18 +21,22 @@ from towers.data.reading.message_records import message_of
 from towers.data.reading.records import not_a_dialogue, turns_of
 
 MAX_OBJECT_CHARACTERS = 1 << 30  # Of an export that is one object.
+MAX_PYTHON_CHARACTERS = 1 << 20  # Of a line that is no JSON; its syntax tree is large.
 _BETWEEN = re.compile(r"[\s,]*")
+_SIDE_BY_SIDE = re.compile(
+    r"(?<=['\"])\s+['\"]"
+)  # Texts that Python would join, as NumPy prints them.
 _SHOWN_KEYS = 8
 
 
 def looks(line: str) -> bool:
     """Returns whether the line could belong to such a file."""
-    return isinstance(parsed(line), dict | list)
+    return isinstance(_value_of(line), dict | list)
 
 
 def read(file: DialogueFile) -> Iterator[Dialogue]:
     """Yields the dialogues of the records, one on each line."""
-    lines = ((line, parsed(line.text)) for line in file.usable_lines(MAX_RECORD_CHARACTERS))
+    lines = ((line, _value_of(line.text)) for line in file.usable_lines(MAX_RECORD_CHARACTERS))
     return dialogues_of(
         _values(file, lines), file, f"lines whose JSON {not_a_dialogue(file.layout)}"
     )
@@ -51,7 +58,7 @@ def fits(file: DialogueFile) -> bool:
     whole = parsed(first.partition("\n")[0])
     if whole is None:
         return True
-    records = whole if isinstance(whole, list) else parts_of(whole)
+    records = whole if isinstance(whole, list) else itertools.chain(*parts_of(whole))
     is_one = isinstance(whole, dict) and (turns_of(whole, file.layout) or _is_message(whole, file))
     return not is_one and any(
         turns_of(one, file.layout) or _is_message(one, file) for one in records
@@ -148,6 +155,21 @@ def _last_records(
             f"{file.path}:{number}: expected a JSON array of dialogues, each an object or a list, "
             f"found {rest[:40]!r}{'' if rest else ' (the end of the file)'}."
         )
+
+
+def _value_of(line: str) -> Any:
+    """Returns the value of a line of JSON, or of one as Python prints a dictionary or a list."""
+    value = parsed(line)
+    is_python = value is None and re.match(r"\s*[\[{]\s*[\[{'\"]", line) is not None
+    if not is_python or len(line) > MAX_PYTHON_CHARACTERS or _SIDE_BY_SIDE.search(line):
+        return value
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Of backslashes in its texts.
+            found = ast.literal_eval(line.strip())
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return None
+    return found if isinstance(found, dict | list) else None
 
 
 def parsed(text: str) -> Any:

@@ -2,34 +2,46 @@
 
 from __future__ import annotations
 
+import html
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from towers.data.reading.layout import Layout
 from towers.data.reading.messages import ME, OTHER, Message
-from towers.data.reading.records import CONTENTS, ROLES, name_of, spelling_of, text_of
+from towers.data.reading.notices import is_notice
+from towers.data.reading.records import CONTENTS, ROLES, keys_of, name_of, text_of
 from towers.data.reading.times import seconds_of
 
-TIMES = str.split(
-    "timestamp_ms date_unixtime timestamp createtime create_time strtime time date ts created_at "
-    "originalarrivaltime sent_at 时间 日期 发送时间"
+TIMES = tuple(
+    str.split(
+        "timestamp_ms date_unixtime timestamp createtime strtime time date ts created_at "
+        "originalarrivaltime sent_at created created_date createddatetime message_date "
+        "origin_server_ts send_date 时间 日期 发送时间"
+    )
 )
-DIRECTIONS = {"incoming": OTHER, "outgoing": ME}  # Signal's kinds of messages.
-OWN = ("issender", "is_sender", "is_self", "issend")  # 1 is one's own message.
-TALKS = str.split(
-    "talkerid room_name talker conversation_id dialogue_id dialog_id chat_id session_id conv_id "
-    "thread_id channel conversation dialogue session conversationid"
+# Kinds of messages that say whose they are, as Signal's.
+DIRECTIONS = {"incoming": OTHER, "outgoing": ME, "received": OTHER, "sent": ME}
+OWN = ("is_sender", "is_self", "issend")  # 1 is one's own message.
+TALKS = tuple(
+    str.split(
+        "talkerid room_name talker conversation_id dialogue_id dialog_id chat_id session_id "
+        "conv_id thread_id channel conversation dialogue session chat_session"
+    )
 )
-KINDS = ("type_name", "type", "类型", "消息类型")
+ORDER = ("turn", "turn_id", "turn_idx", "turn_number", "utterance_idx")  # In a conversation.
+DAYS, HOURS = ("date", "日期"), ("time", "时间")
+KINDS = ("type_name", "messagetype", "type", "media_type", "类型", "消息类型")
+GONE = ("deleted", "is_deleted", "is_unsent", "is_erased", "recalled")
 TIMED = ("name", "user", "user_id", "participant", "agent")  # Senders of what has a time alone.
-# What Instagram writes in place of a message.
-NOTICE = re.compile(
-    r"Reacted \S{1,9} to your message ?|Liked a message|.{1,60} sent an attachment\."
-)
 TEXT_KINDS = frozenset(
-    ("1", "text", "message", "文本", "txt", "generic", "share", "default", "reply")
+    str.split(
+        "1 text message 文本 txt generic share default reply richtext richtext/html type_1 "
+        "m.room.message"
+    )
 )
+_LINK = re.compile(r"<(?:[^<>|]*\||(?=https?:))([^<>]*)>")  # As Slack writes it.
+_TAG = re.compile(r"</?[^<>\s][^<>]*>")
 
 
 class Row(NamedTuple):
@@ -50,33 +62,45 @@ def message_of(record: Any, layout: Layout) -> Row | None:
     """Returns the message of a record that is one, None for another."""
     if not isinstance(record, Mapping):
         return None
-    spelled, taken = spelling_of(record), dict[str, None]()
+    names, taken = tuple(record), dict[str, None]()
 
-    def value_of(names: Sequence[str]) -> Any:
-        keys = (spelled.get(name.strip().lower()) for name in names)
-        key = next((key for key in keys if key and record[key] not in (None, "")), None)
+    def value_of(wanted: tuple[str, ...]) -> Any:
+        keys = (key for key in keys_of(names, wanted) if record[key] not in (None, ""))
+        key = next(keys, None)
         return None if key is None else record[taken.setdefault(key) or key]
 
-    when = seconds_of(value_of((layout.time,) if layout.time else TIMES))
-    roles = [role for role in ROLES if when is not None or role not in TIMED]
+    when = _time_of(value_of, (layout.time,) if layout.time else TIMES)
+    talk = value_of(TALKS)
+    when = seconds_of(value_of(ORDER)) if when is None and talk else when
+    roles = tuple(role for role in ROLES if when is not None or role not in TIMED)
     own = None if layout.sender else value_of(OWN)
-    way = None if layout.sender else DIRECTIONS.get(str(record.get("type")))
+    kind, subtype = value_of(KINDS), value_of(("subtype",))  # Slack's; WeChat's is a number.
+    way = None if layout.sender else DIRECTIONS.get(str(kind).lower())
     if way:
         sender = way
     elif own is not None:
         sender = ME if str(own).strip().lower() in ("1", "true", "yes", "是") else OTHER
     else:
         sender = name_of(value_of((layout.sender,) if layout.sender else roles))
-    names = (layout.text,) if layout.text else CONTENTS
-    if sender is None or not any(name.strip().lower() in spelled for name in names):
+    contents = (layout.text,) if layout.text else CONTENTS
+    if sender is None or not keys_of(names, contents):
         return None
-    text = text_of(value_of(names))
-    kind, subtype = value_of(KINDS), value_of(("subtype",))  # Slack's; WeChat's is a number.
+    text = text_of(value_of(contents))
     is_text = kind is None or way or str(kind).lower() in TEXT_KINDS
-    text = _unbroken(text) if text and is_text and str(subtype or 0).isdigit() else None
-    text = None if text and NOTICE.fullmatch(text) else text
+    is_text = is_text and str(subtype or 0).isdigit()
+    is_text = is_text and str(value_of(GONE)).lower() not in ("true", "1")
+    text = _unbroken(text) if text and is_text else None
+    if text and ("ts" in taken or str(kind).lower().startswith("richtext")):
+        text = html.unescape(_TAG.sub("", _LINK.sub(r"\1", text)))
+    text = None if text and when is not None and is_notice(text) else text
     message = Message(_unbroken(str(sender)), text, when)
-    return Row(str(value_of(TALKS) or ""), message, tuple(taken))
+    return Row(str(talk or ""), message, tuple(taken))
+
+
+def _time_of(value_of: Callable[[tuple[str, ...]], Any], names: tuple[str, ...]) -> float | None:
+    """Returns a time in seconds, also one whose day is in a column of its own."""
+    found = seconds_of(value_of(names))
+    return seconds_of(f"{value_of(DAYS)} {value_of(HOURS)}") if found is None else found
 
 
 def _unbroken(text: str) -> str:

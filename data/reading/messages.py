@@ -14,14 +14,15 @@ _words = str.split
 ASKING = frozenset(
     _words(
         "user human customer client prompter question questioner asker usr patient player student "
-        "seeker caller visitor guest other 用户 问 客户 顾客 患者 病人 提问 买家 学生 访客"
+        "seeker caller visitor interviewer other 用户 问 问题 客户 顾客 "
+        "患者 病人 提问 买家 学生 访客"
     )
 )
 ANSWERING = frozenset(
     _words(
         "assistant gpt bot chatgpt model bing bard ai agent chatbot answer answerer npc doctor "
         "teacher operator wizard support staff clerk robot claude gemini llm machine me sys "
-        "助手 答 回答 客服 医生 机器人 卖家 老师 店员"
+        "助手 答 答案 回答 客服 医生 机器人 卖家 老师 店员"
     )
 )
 UNSPOKEN = frozenset(
@@ -29,7 +30,12 @@ UNSPOKEN = frozenset(
 )
 ASKS, ANSWERS = "asks", "answers"
 ME, OTHER = "me", "other"  # The senders of an export that tells only which messages are one's own.
-CALL = re.compile(r"\s*<\|?(?:tool_?call|function_?call)")  # Of a tool, in place of a text.
+# Of a tool, in place of a text or behind it.
+CALL = re.compile(
+    r"\A\s*<\|?(?:tool_?call|function_?call).*|<\|?(?:tool_?call|function_?call)s?\|?>\s*[\[{<].*"
+    r"|\[TOOL_CALLS\].*",
+    re.DOTALL,
+)
 PAUSE = 6 * 3600.0  # Seconds of silence after which people talk about something else.
 
 
@@ -86,7 +92,7 @@ def turns_of_messages(
     turns = Turns()
     turns.has_roles = knows
     last = None
-    heard = [one for one in messages if not CALL.match(one.text or "")]
+    heard = list(filter(None, map(_without_call, messages)))
     if not any(one.text is not None and sides[one.sender] for one in heard):
         return None
     for message in heard:
@@ -107,6 +113,16 @@ def turns_of_messages(
             turns.append(text)
         last = side
     return turns
+
+
+def _without_call(message: Message) -> Message | None:
+    """Returns a message without the call of a tool in its text, None where nothing is left."""
+    if not message.text or ("<" not in message.text and "[" not in message.text):
+        return message
+    text = CALL.sub("", message.text)
+    if text == message.text:
+        return message
+    return message._replace(text=text.strip()) if text.strip() else None
 
 
 def sides_of(senders: Iterable[str], me: str = "") -> dict[str, str | None]:

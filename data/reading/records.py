@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeGuard
 
 from towers.data.reading.layout import Layout
 from towers.data.reading.marks import is_marked, marked_messages
-from towers.data.reading.messages import Message, Turns, as_answers, turns_of_messages
+from towers.data.reading.messages import (
+    ANSWERING,
+    ASKING,
+    UNSPOKEN,
+    Message,
+    Turns,
+    as_answers,
+    turns_of_messages,
+)
 from towers.data.reading.report import ReadingReport
 
 # The last column is the answer; the ones before it are the question.
@@ -20,8 +29,10 @@ COLUMNS: tuple[tuple[str, ...], ...] = (
     ("instruction", "chosen"), ("human", "assistant"), ("user", "assistant"), ("human", "bot"),
     ("user", "bot"), ("post", "response"), ("query", "answer"), ("prompt", "answer"),
     ("input", "response"), ("source", "target"), ("user utterance", "system response"),
-    ("title", "desc", "answer"), ("question", "chatgpt_answers"), ("问题", "答案"),
-    ("问题", "回答"), ("提问", "回答"), ("问", "答"),
+    ("title", "desc", "answer"), ("question", "chatgpt_answers"), ("question", "response"),
+    ("history", "response"), ("problem", "solution"), ("input text", "output text"),
+    ("message 1", "message 2"), ("input", "preferred output"), ("src", "tgt"),
+    ("问题", "答案"), ("问题", "回答"), ("提问", "回答"), ("问", "答"),
 )  # fmt: skip
 RECORD_COLUMNS = (*COLUMNS, ("q", "a"))  # In the first line of a table, these may be a pair.
 _words = str.split
@@ -30,13 +41,24 @@ LIST_KEYS = _words(
     "chosen log chat"
 )
 SPEAKERS = ("speakers", "roles")  # A list of who says each of a list of texts.
-ROLES = _words(
-    "role from speaker sender_name author sender speaker_idx from_name user name speaker_id "
-    "sender_id user_id participant agent creator username nickname 发送人 发送者 昵称"
+ROLES = tuple(
+    _words(
+        "role from speaker sender_name author sender speaker_idx from_name user name speaker_id "
+        "sender_id user_id participant agent creator username nickname 发送人 发送者 昵称"
+    )
 )
-CONTENTS = _words(
-    "content value text utterance parts message msg body strcontent 内容 消息 消息内容 聊天内容"
+CONTENTS = tuple(
+    _words(
+        "content value text utterance parts message msg body strcontent message_text mes 内容 消息 "
+        "消息内容 聊天内容"
+    )
 )
+# A first line with one of these names columns, and is no question and answer.
+COLUMN_NAMES = frozenset(
+    (*LIST_KEYS, *CONTENTS, *_words("id label labels question answer reply response sentence1"))
+)
+UNSAID = ("think", "reason", "tool", "call")  # In types of what is no text.
+INNER = ("text", "body", "content")  # Where a content that is an object has its text.
 TEXT_PARTS = (None, "text", "input_text", "output_text")  # Types of the parts of a message.
 
 
@@ -77,7 +99,8 @@ def _readings(
     names = find_columns(record, layout.columns, RECORD_COLUMNS)
     if not layout.columns:
         for key in LIST_KEYS:
-            if _is_list(record.get(key)) and not (names and key in ("history", *names)):
+            is_taken = _is_list(record.get(key)) and not (names and key in ("history", *names))
+            if is_taken and not (key == "data" and _are_pairs(record[key])):
                 chosen = record.get("chosen")
                 more = [chosen] if isinstance(chosen, Mapping) else []
                 said = _spoken(record, record[key])
@@ -94,30 +117,35 @@ def _readings(
         yield from _of_columns(record, names)
     if not (names or layout.columns):
         for key in ("text", "chosen", "conversation", "dialogue", "chat"):
-            yield (key,), marked_messages(record.get(key))
+            yield (key,), marked_messages(record.get(key), prefaced=True)
 
 
 def _of_columns(
     record: Mapping[str, Any], names: tuple[str, ...]
 ) -> Iterator[tuple[tuple[str, ...], list[Any] | None]]:
     values = [record.get(name) for name in names]
+    if len(values) == 2 and _is_texts(values[0]):
+        yield names, [*values[0], values[1]]
+        return
     if any(_is_list(value) and isinstance(next(iter(value), None), Mapping) for value in values):
         *before, last = values  # Messages, as files of preferences have them.
         asked = [part for value in before for part in _listed(value, "user")]
         answered = _listed(last, "assistant")
-        yield names, answered if len(answered) > 1 else [*asked, *answered]
+        is_whole = any(str(_role(one)).lower() in ASKING for one in answered)
+        yield names, answered if is_whole else [*asked, *answered]
         return
     turns = columns_of(record, names)
     if turns is None:
         yield names, None
         return
     said = marked_messages(turns[0])
-    history = record.get("history")
-    earlier = [text for pair in history for text in pair] if _is_history(history) else []
     if said:
-        answer = {"role": "assistant", "content": turns[1]}
-        yield names, [*said, answer]
-    yield (*names, "history") if earlier else names, [*earlier, *turns]
+        yield names, [*said, *_listed(turns[1], "assistant")]
+    if earlier := _earlier(record.get("history")):
+        if isinstance(earlier[0], Mapping):
+            turns = [*_listed(turns[0], "user"), *_listed(turns[1], "assistant")]
+        yield (*names, "history"), [*earlier, *turns]
+    yield names, turns
 
 
 def not_a_dialogue(layout: Layout) -> str:
@@ -145,16 +173,28 @@ def find_columns(
 def _find_columns(
     names: tuple[str, ...], choices: tuple[tuple[str, ...], ...]
 ) -> tuple[str, ...] | None:
-    spelled = spelling_of(names)
     for wanted in choices:
-        if all(name.strip().lower() in spelled for name in wanted):
-            return tuple(spelled[name.strip().lower()] for name in wanted)
+        found = keys_of(names, wanted)
+        if len(found) == len(wanted):
+            return found
     return None
 
 
-def spelling_of(names: Iterable[Any]) -> dict[str, str]:
-    """Returns {name in small letters: as it is spelled}."""
-    return {str(name).strip().lower(): str(name) for name in names}
+@functools.lru_cache(1024)  # Records of a file have the same keys.
+def keys_of(names: tuple[str, ...], wanted: tuple[str, ...]) -> tuple[str, ...]:
+    """Returns those of some wanted names that a record has, as it spells them.
+
+    >>> keys_of(("id", "senderName", "Text"), ("sender_name", "name", "text"))
+    ('senderName', 'Text')
+    """
+    spelled = {_plain(name): name for name in reversed(names)} | {name: name for name in names}
+    found = (spelled.get(name, spelled.get(_plain(name))) for name in wanted)
+    return tuple(name for name in found if name is not None)
+
+
+def _plain(name: Any) -> str:
+    """Returns a name without what programs spell differently: capitals, blanks and signs."""
+    return re.sub(r"[\s_-]+", "", str(name)).lower()
 
 
 def columns_of(record: Mapping[str, Any], names: Sequence[str]) -> list[str] | None:
@@ -169,7 +209,7 @@ def columns_of(record: Mapping[str, Any], names: Sequence[str]) -> list[str] | N
 
 def _of_list(items: Any, layout: Layout, report: ReadingReport) -> list[str] | None:
     """Returns the turns of a list of texts, of messages, or of pairs."""
-    if any(isinstance(item, Mapping) for item in items):
+    if any(isinstance(item, Mapping) or _is_spoken(item) for item in items):
         messages: list[Message] = []
         for item in items:
             found = [Message("", item)] if isinstance(item, str) else _messages_of(item)
@@ -179,6 +219,8 @@ def _of_list(items: Any, layout: Layout, report: ReadingReport) -> list[str] | N
         if messages and any(message.sender for message in messages):
             return turns_of_messages(messages, report, layout.me)
         texts = [message.text for message in messages]
+        if len(texts) > 1 and None not in texts:
+            report.note("messages that name no sender are read as turns, one after the other")
     else:
         texts = [item if isinstance(item, str) else None for item in items]
         if texts and all(text and is_marked(text) for text in texts):
@@ -191,16 +233,20 @@ def _of_list(items: Any, layout: Layout, report: ReadingReport) -> list[str] | N
 def _messages_of(item: Any) -> list[Message] | None:
     """Returns the message of an object, the two of a pair of columns, none of a call of a tool."""
     if not isinstance(item, Mapping):
-        return None
+        return [Message(str(item[0]), item[1])] if _is_spoken(item) else None
     nested = item.get("message")
     item = nested if isinstance(nested, Mapping) else item
-    sender, text = _role(item), text_of(_content(item))
-    if sender is not None:
-        return [] if text is None and _is_call(item) else [Message(str(sender), text)]
-    names = find_columns(item, known=RECORD_COLUMNS)
+    sender, text = _role(item), text_of(_first(item, CONTENTS))
+    if item.get("weight") == 0 or item.get("loss") is False:
+        text = None  # A model is not to learn it.
+    if text is None and _is_call(item):
+        return []
+    names = find_columns(item, known=RECORD_COLUMNS) if None in (sender, text) else None
     turns = columns_of(item, names) if names else None
     if turns is not None:
         return [Message("user", turns[0]), Message("assistant", turns[1])]
+    if sender is not None:
+        return [Message(str(sender), text)]
     return None if text is None else [Message("", text)]
 
 
@@ -235,7 +281,8 @@ def _branch(nodes: Mapping[str, Any], name: Any) -> Iterator[dict[str, Any]]:
         message, name = node.get("message"), node.get("parent")
         content = message.get("content") if isinstance(message, Mapping) else None
         parts = content.get("parts") if isinstance(content, Mapping) else None
-        if isinstance(message, Mapping) and _is_list(parts):
+        is_said = isinstance(message, Mapping) and message.get("recipient") in (None, "all")
+        if isinstance(message, Mapping) and is_said and _is_list(parts):
             yield {"role": _role(message), "content": "\n".join(filter(_is_text, parts))}
 
 
@@ -263,14 +310,33 @@ def best_of(replies: Sequence[Any], rank_of: Callable[[Any], Any]) -> Any:
     return min(replies, key=rank)
 
 
-def _is_history(value: Any) -> TypeGuard[Sequence[Sequence[str]]]:
-    return _is_list(value) and all(
-        _is_list(pair) and len(pair) == 2 and all(isinstance(text, str) for text in pair)
-        for pair in value
-    )
+def _earlier(history: Any) -> list[Any]:
+    """Returns the texts or messages before a question, from texts, messages or pairs."""
+    if not _is_list(history) or not history:
+        return []
+    if all(isinstance(one, Mapping) for one in history):
+        return list(history)
+    texts = [text for pair in history for text in (pair if _is_list(pair) else [pair])]
+    return texts if all(map(_is_text, texts)) and len(texts) % 2 == 0 else []
+
+
+def _are_pairs(items: Sequence[Any]) -> bool:
+    """Returns whether records follow each other, each a question and its answer."""
+    return all(isinstance(one, Mapping) and find_columns(one) is not None for one in items)
+
+
+def _is_texts(value: Any) -> TypeGuard[Sequence[str]]:
+    return _is_list(value) and len(value) > 1 and all(map(_is_text, value))
+
+
+def _is_spoken(item: Any) -> bool:
+    """Returns whether an item is the number of a speaker with what he says."""
+    return _is_list(item) and len(item) == 2 and type(item[0]) is int and _is_text(item[1])
 
 
 def _listed(value: Any, role: str) -> list[Any]:
+    if isinstance(value, Mapping) and _is_list(value.get("messages")):
+        return list(value["messages"])
     return list(value) if _is_list(value) else [{"role": role, "content": value}]
 
 
@@ -279,7 +345,9 @@ def _is_list(value: Any) -> TypeGuard[Sequence[Any]]:
 
 
 def _is_call(message: Mapping[str, Any]) -> bool:
-    """Returns whether a message calls a tool, or has the result of a call, in place of a text."""
+    """Returns whether a message is a thought or a call of a tool, or has the result of a call."""
+    if any(word in str(message.get("type")) for word in UNSAID):
+        return True
     if any(message.get(name) for name in ("tool_calls", "function_call")):
         return True
     parts: Sequence[Any] = next(
@@ -290,8 +358,18 @@ def _is_call(message: Mapping[str, Any]) -> bool:
 
 
 def _role(message: Mapping[str, Any]) -> Any:
-    role = next((message[name] for name in ROLES if message.get(name) is not None), None)
-    return name_of(role)
+    role = name_of(_first(message, ROLES))
+    kind = message.get("type")
+    is_role = role is None and str(kind).lower() in ASKING | ANSWERING | UNSPOKEN
+    return kind if is_role else role
+
+
+def _first(message: Mapping[str, Any], names: tuple[str, ...]) -> Any:
+    found = next((message[name] for name in names if message.get(name) is not None), None)
+    if found is not None:
+        return found  # As most spell them.
+    values = (message[key] for key in keys_of(tuple(message), names))
+    return next((value for value in values if value is not None), None)
 
 
 def name_of(sender: Any) -> Any:
@@ -299,12 +377,10 @@ def name_of(sender: Any) -> Any:
     return sender.get("role") or sender.get("name") if isinstance(sender, Mapping) else sender
 
 
-def _content(message: Mapping[str, Any]) -> Any:
-    return next((message[name] for name in CONTENTS if message.get(name) is not None), None)
-
-
 def text_of(content: Any) -> str | None:
     """Returns the text of a message; of one in parts, as APIs have them, that of its texts."""
+    if isinstance(content, Mapping):
+        content = _first(content, INNER)
     if not _is_list(content):
         return content if isinstance(content, str) else None
     if len(content) > 1 and all(map(_is_text, content)):
@@ -321,6 +397,6 @@ def _is_text(part: Any) -> bool:
 
 def _text_of_part(part: Any) -> str | None:
     if isinstance(part, Mapping):
-        is_thought = any(word in str(part.get("type")) for word in ("think", "reason", "tool"))
+        is_thought = any(word in str(part.get("type")) for word in UNSAID)
         part = None if is_thought else part.get("text")
     return part if isinstance(part, str) else None

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from towers.data.compression import SUFFIXES as COMPRESSIONS
 from towers.data.compression import decompressed, read_errors
 from towers.data.folders import (
     PART_NAMES,
@@ -35,11 +36,11 @@ CODE = (
     ".el .lisp .scm .sh .bash .zsh .ps1 .bat .sql .f90 .pas .asm .s .v .sv .vhd .css .scss .proto "
     ".cmake .gradle .vim .dart .zig .nim .tcl .tex .rst"
 )
-COMPRESSIONS = (".gz", ".zst")
 ADVICE = {
     "subtitles": "write what is spoken into a .txt file",
     "HTML or XML": "write its text into a .txt file",
     "dialogues": "`towers train chatbot` takes them; or write their lines into a .txt file",
+    "records": "write a JSON object on each line, and let the name end with .jsonl",
     "another format": "unpack it or write its texts into a .txt file; if it has a JSON object on "
     "each line, let its name end with .jsonl",
 }
@@ -47,23 +48,40 @@ OTHER_KINDS = {
     "subtitles": ".srt .vtt .ass .ssa .sub .sbv .lrc",
     "HTML or XML": ".html .htm .xhtml .mhtml .xml .svg",
     "dialogues": ".conv",
-    "another format": ".json .csv .tsv .zip .tar .tgz .bz2 .xz .7z .rar .pdf .doc .docx .odt .rtf "
+    "another format": ".json .csv .tsv .zip .tar .tgz .7z .rar .pdf .doc .docx .odt .rtf "
     ".ppt .pptx .xls .xlsx .epub .mobi .ipynb",
 }
 # An element of HTML or XML, with which Markdown may begin, too.
 _ELEMENT = re.compile(
-    rb'\s*<(?:(?:body|head|div|p|article)\b|[a-z][\w:.-]*\s+[a-z][\w:.-]*=")', re.IGNORECASE
+    rb'\s*<(?:!--|(?:body|head|div|p|article)\b|[a-z][\w:.-]*\s+[a-z][\w:.-]*=")', re.IGNORECASE
 )
-# How files of these kinds begin, whatever their names are; of other formats Zip, PDF, RTF and tar.
-BEGINNINGS = (
-    ("subtitles", re.compile(rb"WEBVTT|\s*\d+\s*\n\d+:\d\d:\d\d[,.]\d+ --> ")),
-    ("HTML or XML", re.compile(rb"\s*<(?:!doctype\s|html\b|\?xml\s)", re.IGNORECASE)),
+_SUBTITLES = (
+    rb"(?-i:WEBVTT)[ \t\r\n]|\s*\d+\s*\n\d+:\d\d:\d\d[,.]\d+ --> |\[Script Info\]|\{\d+\}\{\d+\}"
+    rb"|\d+:\d\d:\d\d\.\d+,\d+:\d\d|(?:\[\w+:[^\]]*\]\s*)*\[\d+:\d\d\.\d+\]"
+)
+# How files of these kinds begin, whatever their names are.
+BEGINNINGS = tuple(
+    (kind, re.compile(pattern, re.DOTALL | re.IGNORECASE))
+    for kind, pattern in (
+        ("subtitles", _SUBTITLES),
+        ("HTML or XML", rb"\s*<(?:!doctype\s|html\b|\?xml\s|[\w.-]+:[\w.-]+[\s>])"),
+        ("PDF", rb"%PDF-"),
+        ("RTF", rb"\{\\rtf"),
+        ("an archive", rb"PK\x03\x04|7z\xbc\xaf|Rar!\x1a|.{257}ustar"),
+        ("a document of Office", rb"\xd0\xcf\x11\xe0"),
+        ("a data base of SQLite", rb"SQLite format 3\0"),
+        ("Arrow, NumPy or pickled Python", rb"ARROW1\0|\x93NUMPY|\x80[\2-\5][\x95\x8c}\]c(]"),
+    )
+)
+# Texts in other files, which begin so.
+_KEPT = (
     ("HTML or XML", _ELEMENT),
     ("dialogues", re.compile(rb"E\r?\nM ")),
-    ("another format", re.compile(rb"PK\x03\x04|%PDF-|\{\\rtf|.{257}ustar", re.DOTALL)),
+    ("records", re.compile(rb"\s*(?:\[\s*)?\{\s*[\"'][\w ]+[\"']\s*:")),
 )
-_BEGIN_BYTES = 512
-_RECORD = re.compile(rb"\s*\{\s*\"[^\n]*\}\s*\n\s*\{")  # An object, and one on the next line.
+BEGIN_BYTES = 512
+# An object, and one on the next line if there is one.
+_RECORD = re.compile(rb"\s*\{\s*\"[^\n]*\}\s*(?:\n\s*\{|\Z)")
 _RECORD_BYTES = 1 << 20
 
 
@@ -105,10 +123,10 @@ def find_texts(paths: Iterable[str | os.PathLike[str]], *, code: bool = False) -
                 + (" Texts have no weights." if _is_weighted(path) else "")
             )
         if not files:
-            suffixes = ", ".join(SUFFIXES)
+            suffixes = f"{', '.join(SUFFIXES)}, also with {', '.join(COMPRESSIONS)}"
             held = format_suffixes(Counter(map(suffix_of, files_below(path)))) or "nothing"
             raise ValueError(
-                f"{path}: expected a folder with texts ({suffixes}, also with .gz or .zst), found "
+                f"{path}: expected a folder with texts ({suffixes}), found "
                 f"{held}. Name the files themselves if their names end otherwise."
             )
         for file in files:
@@ -184,7 +202,7 @@ def kind_of(path: Path) -> str:
         raise ValueError(f"{path}: expected a file, found a pipe or a device. Save the text first.")
     suffix = _suffix(path)
     for kind, suffixes in OTHER_KINDS.items():
-        if suffix in (".json", ".txt") and _RECORD.match(_beginning(path, _RECORD_BYTES)):
+        if suffix in (".json", ".txt") and _RECORD.match(beginning_of(path, _RECORD_BYTES)):
             return "json_lines"
         if suffix in suffixes.split():
             raise _other_kind(path, f"a {suffix} file ({kind})", kind)
@@ -198,24 +216,35 @@ def kind_of(path: Path) -> str:
         ) from error
     if begin.startswith(MAGIC):
         return "parquet"
-    begin = _beginning(path, _BEGIN_BYTES).removeprefix(codecs.BOM_UTF8)
-    for kind, pattern in BEGINNINGS if not is_code(path) else ():
-        if pattern.match(begin) and (pattern is not _ELEMENT or suffix != ".md"):
-            raise _other_kind(path, f"{kind}: {begin[:20]!r}", kind)
-    return next((kind for kind, suffixes in KINDS.items() if suffix in suffixes), "text")
+    begin = beginning_of(path)
+    own = next((kind for kind, suffixes in KINDS.items() if suffix in suffixes), "text")
+    told = () if is_code(path) else BEGINNINGS if suffix == ".md" else (*BEGINNINGS, *_KEPT)
+    kind = beginning_kind(begin, told)
+    if kind and not (kind == "records" and own == "json_lines"):
+        raise _other_kind(path, f"{kind}: {begin[:20]!r}", kind)
+    return own
 
 
-def _beginning(path: Path, size: int) -> bytes:
+def beginning_kind(begin: bytes, told: Sequence[tuple[str, re.Pattern[bytes]]] = BEGINNINGS) -> str:
+    """Returns which kind a file of another program is that begins so, nothing for a text.
+
+    >>> beginning_kind(b"%PDF-1.4"), beginning_kind(b"Once upon a time")
+    ('PDF', '')
+    """
+    return next((kind for kind, pattern in told if pattern.match(begin)), "")
+
+
+def beginning_of(path: Path, size: int = BEGIN_BYTES) -> bytes:
     """Returns how a file begins, compressed or not; nothing if it cannot be read."""
     try:
         with path.open("rb") as raw, decompressed(raw, path) as file:
-            return file.read(size)
+            return file.read(size).removeprefix(codecs.BOM_UTF8)
     except read_errors():
         return b""
 
 
 def _other_kind(path: Path, found: str, kind: str) -> ValueError:
-    advice = ADVICE[kind]
+    advice = ADVICE.get(kind, ADVICE["another format"])
     return ValueError(f"{path}: expected a text, found {found}. {advice[0].upper()}{advice[1:]}.")
 
 

@@ -7,7 +7,9 @@ import re
 from typing import Any
 
 _NUMBERS = re.compile(r"\d+")
-_AFTERNOON = re.compile(r"p\.?\s?m|下午|晚上|午後|오후|م", re.IGNORECASE)
+_MONTH = re.compile(r"\b(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\b", re.IGNORECASE)
+_MONTHS = str.split("jan feb mar apr may jun jul aug sep oct nov dec")
+_AFTERNOON = re.compile(r"p\.?\s?m|μ\.\s?μ|下午|晚上|午後|오후|م", re.IGNORECASE)
 _MORNING = re.compile(r"a\.?\s?m|上午|凌晨|午前|오전|ص", re.IGNORECASE)
 _LARGEST = 1e15
 _MILLISECONDS = 1e11  # A larger number of seconds would be in the year 5138.
@@ -32,9 +34,14 @@ def seconds_of(value: Any, *, day_first: bool = True) -> float | None:
         return seconds_of(float(value))
     except ValueError:
         pass
+    if named := _MONTH.search(value):
+        value = _MONTH.sub(str(1 + _MONTHS.index(named[1].lower())), value)
+        day_first = value[: named.start()].strip()[-1:].isdigit()
     numbers = list(map(int, _NUMBERS.findall(value)[:6]))
     if len(numbers) < 5:
         return None
+    if len(numbers) == 5 and numbers[4] > 99:  # The time is first.
+        numbers = [*numbers[2:], *numbers[:2]]
     first, second, third, hour, minute, *rest = numbers
     if first > 31:
         year, month, day = first, second, third

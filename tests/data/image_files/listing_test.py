@@ -101,6 +101,38 @@ def test_pictures_that_cannot_be_decoded_are_counted_by_class(tmp_path):
     assert "left out 12 pictures that cannot be decoded (dog 12):" in summary
 
 
+def test_files_beside_the_only_folder_make_it_no_class(tmp_path):
+    paths = [*several("data/train/cat", "data/train/dog"), "README.md", "dataset_infos.json"]
+    counts, _ = found(write(tmp_path / "all", *paths), tmp_path / "cache", validation_share=0)
+    assert counts == {"train": {"cat": 4, "dog": 4}}
+
+
+def test_files_beside_class_folders_are_named(tmp_path):
+    folder = write(tmp_path / "all", *several("cat", "dog"), "names.json")
+    assert f"not used of {folder}: names.json" in found(folder, tmp_path / "cache")[1]
+    folder = write(tmp_path / "one", *several("images"), "labels.json")
+    with pytest.raises(ValueError, match=r"one: labels\.json\..* a CSV file with the columns path"):
+        found(folder, tmp_path / "cache")
+
+
+def test_the_other_one_of_two_columns_is_the_label(tmp_path):
+    folder = write(tmp_path / "all", *several("images"))
+    (folder / "labels.csv").write_text("id;breed\n0;cat\n1;dog\n2;cat\n")
+    counts, summary = found(folder, tmp_path / "cache", validation_share=0)
+    assert counts == {"train": {"cat": 2, "dog": 1}}
+    assert "left out 1 picture that labels.csv does not name" in summary
+
+
+def test_further_formats_are_pictures(tmp_path):
+    folder = write(tmp_path / "all", *several("cat", "dog"))
+    for suffix, kind in (("ppm", "PPM"), ("pgm", "PPM"), ("tga", "TGA"), ("jp2", "JPEG2000")):
+        mode = "L" if suffix == "pgm" else "RGB"
+        content = encode(Image.new("RGB", (16, 16), (9, 90, 200)).convert(mode), kind)
+        (folder / "cat" / f"own.{suffix}").write_bytes(content)
+    counts, _ = found(folder, tmp_path / "cache", validation_share=0)
+    assert counts == {"train": {"cat": 8, "dog": 4}}
+
+
 def test_a_file_with_the_name_of_a_folder_of_boxes_is_none(tmp_path):
     folder = write(tmp_path / "all", *several("train/images", "train/others"), "annotations")
     (folder / "train" / "labels").write_bytes(b"?")

@@ -35,6 +35,8 @@ FILES = {
     "csv": 'sender,text,time\nAnn,qa1,2020-01-01 10:00\nBob,"qb2, qb3",2020-01-01 10:01\n',
     "json_array": '[\n {"question": "qa1", "answer": "qb2"},\n {"turns": ["qa3", "qb4"]}\n]\n',
     "parquet": "PAR1 qa1 qb2 PAR1",
+    "sms": '<smses count="3">\n<sms address="1" date="1705330860000" type="1" body="qa1" />\n'
+    '<sms address="1" date="1705330870000" type="2" body="qb2" />\n</smses>\n',
     "yaml": "conversations:\n- - qa1\n  - qb2\n- - qa3\n  - qb4\n",
 }
 BESIDE = {"cornell": (LINES, "L1 +++$+++ u0 +++$+++ m0 +++$+++ A +++$+++ qa1\n"

@@ -126,11 +126,7 @@ def test_a_folder_gives_its_texts_in_order_and_once(tmp_path):
         ("a.txt", b"\x1f\x8bdamaged", "a.txt cannot be read to its end"),
         ("a.txt", gzip.compress(b"whole" * 99, mtime=0)[:-9], "a.txt cannot be read to its end"),
         ("a.parquet", b"PAR1 but no more", "a.parquet cannot be read to its end"),
-        (
-            "a.json",
-            b'{"text": "a"}',
-            r"a.json: expected a text, found a .json file.*end with .jsonl",
-        ),
+        ("a.json", b'[{"text": "a"}]', r"a.json: expected a text, found a .json.*end with .jsonl"),
         ("a.tar.gz", b"?", r"a.tar.gz: expected a text, found a .tar file.*Unpack it"),
     ],
 )
@@ -198,14 +194,22 @@ def test_source_code_is_text_and_its_names_tell_no_parts(tmp_path):
         ("a.text", b"E\nM hello\nM hi\n", "dialogues"),
         ("wiki_00", b'<doc id="1" url="u" title="T">\nT\n', "HTML or XML"),
         ("a.txt", b"<p>Text.</p>\n", "HTML or XML"),
-        ("b.txt", b"PK\3\4" + bytes(99), "another format"),
+        ("b.txt", b"PK\3\4" + bytes(99), "an archive"),
         (
             "c.txt.gz",
             gzip.compress(b"a.txt".ljust(257, b"\0") + b"ustar", mtime=0),
-            "another format",
+            "an archive",
         ),
-        ("d.txt", b"%PDF-1.4\n", "another format"),
-        ("e.txt", b"{\\rtf1 a}\n", "another format"),
+        ("d.txt", b"%PDF-1.4\n", "PDF"),
+        ("e.txt", b"{\\rtf1 a}\n", "RTF"),
+        ("f.txt", b'[\n {\n  "text": "a"\n }\n]\n', "records.*end with .jsonl"),
+        ("g.txt", b"{'text': 'a'}\n{'text': 'b'}\n", "records"),
+        ("h.txt", b"<!-- a -->\n<html>\n", "HTML or XML"),
+        ("i.txt", b"[Script Info]\nTitle: a\n", "subtitles"),
+        ("j.txt", b"[ti:a]\n[00:12.00]Hello\n", "subtitles"),
+        ("k.txt", b"{1}{25}Hello\n", "subtitles"),
+        ("l.txt", b"7z\xbc\xaf'\x1c" + bytes([1]) * 99, "an archive"),
+        ("m.txt", b"\xd0\xcf\x11\xe0" + bytes([1]) * 99, "a document of Office"),
         ("a.ipynb", b"{}", "a .ipynb file .another format"),
         ("one.json", b'[{"text": "a"}]\n', "a .json file .another format"),
         ("two.json", b'{"text": "a",\n "b": 1}\n', "a .json file .another format"),
@@ -218,8 +222,9 @@ def test_what_is_no_text_is_refused_by_its_kind(tmp_path, name, content, found):
 
 
 def test_markdown_may_begin_with_html(tmp_path):
-    (tmp_path / "README.md").write_text('<p align="center">Name</p>\n')
-    assert read(tmp_path)[0] == ['<p align="center">Name</p>']
+    for text in ('<p align="center">Name</p>', "<!-- a remark -->", "WebVTT is a format."):
+        (tmp_path / "README.md").write_text(f"{text}\n")
+        assert read(tmp_path)[0] == [text]
 
 
 @pytest.mark.parametrize("name", ["c4-train.00000-of-01024.json", "a.json.gz", "a.txt"])

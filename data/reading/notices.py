@@ -1,0 +1,42 @@
+"""What programs write in place of a message: for a picture, a call, a message that was deleted."""
+# ruff: noqa: RUF001 - letters of other scripts look like Latin ones.
+
+from __future__ import annotations
+
+import re
+
+_DELETED = (
+    r"(?:you deleted )?this message(?: was deleted)?|se eliminó este mensaje"
+    r"|eliminaste este mensaje|(?:esta )?mensagem (?:foi )?apagada|você apagou esta mensagem"
+    r"|diese nachricht wurde gelöscht|du hast diese nachricht gelöscht"
+    r"|ce message a été supprimé|vous avez supprimé ce message"
+    r"|questo messaggio è stato eliminato|hai eliminato questo messaggio"
+    r"|dit bericht is verwijderd|u hebt dit bericht verwijderd"
+    r"|данное сообщение удалено|вы удалили данное сообщение"
+    r"|此(?:消息|訊息)已[删刪]除|你(?:[删刪]除了这条消息|已刪除此訊息)"
+    r"|このメッセージは削除されました|メッセージを削除しました"
+    r"|이 메시지는 삭제되었습니다|삭제된 메시지입니다"
+    r"|bu mesaj silindi|bu mesajı sildiniz|ta wiadomość została usunięta|usunięto tę wiadomość"
+    r"|تم حذف هذه الرسالة|لقد حذفت هذه الرسالة|यह मैसेज मिटाया गया|आपने यह मैसेज मिटाया"
+    r"|pesan ini (?:telah )?dihapus|anda menghapus pesan ini"
+    r"|detta meddelande (?:raderades|togs bort)|du raderade detta meddelande"
+)
+_NOTICE = re.compile(
+    rf"<[^<>]{{2,60}}>|(?:\[[^\[\]]{{1,8}}\])+|null|{_DELETED}"
+    # A file, with words such as `file attached` behind its name, or with its folder.
+    r"|\S.{0,99}\.(?=\w*[^\W\d])\w{2,5} \([^\W\d][^()\n]{3,40}\)|(?:~|/)\S.*/[^\n/]+\.\w{2,5}"
+    r"|[^.!?]{1,20} (?:omitted|weggelassen|omitido|omessa?|omise?)"
+    r"|missed (?:voice|video) call|waiting for this message\. this may take a while"
+    r"|사진(?: \d+장)?|동영상|이모티콘|파일: .+"
+    r"|reacted \S{1,9} to your message ?|liked a message|.{1,60} sent an attachment",
+    re.IGNORECASE,
+)
+
+
+def is_notice(text: str) -> bool:
+    """Returns whether a text stands for a message that is none.
+
+    >>> is_notice("<Media omitted>"), is_notice("IMG-1.jpg (file attached)"), is_notice("ok.")
+    (True, True, False)
+    """
+    return _NOTICE.fullmatch(text.rstrip(".")) is not None
