@@ -410,4 +410,5 @@ def molecules_joined_in_one_graph() -> Program:
     model = Messages()
     model.compile(sgd(0.05), "mse")
     data = tf.data.Dataset.from_generator(lambda: iter(graphs), output_signature=spec)
-    return Program(model, data, {"epochs": 2})
+    counted = data.apply(tf.data.experimental.assert_cardinality(len(graphs)))
+    return Program(model, counted, {"epochs": 2})
