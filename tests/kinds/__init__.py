@@ -11,11 +11,12 @@ from tests.kinds import (
     tabular,
     teaching,
     text,
+    unseen,
     vision,
 )
 from tests.kinds.registry import KINDS, Kind, Program
 
 __all__ = [
     "KINDS", "Kind", "Program", "contrastive", "coupling", "generative", "hub", "loops", "others",
-    "plain", "tabular", "teaching", "text", "vision",
+    "plain", "tabular", "teaching", "text", "unseen", "vision",
 ]  # fmt: skip

@@ -14,7 +14,7 @@ from tests.paths import ROOT
 DEFAULT = (
     "several_inputs_and_outputs", "vae", "wgan_gp", "distillation_by_compute_loss",
     "forward_forward", "minibatch_standard_deviation", "prototypes_handed_to_a_layer",
-    "traced_loop",
+    "traced_loop", "train_function_remade_by_a_callback",
 )  # fmt: skip
 
 

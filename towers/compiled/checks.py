@@ -27,11 +27,11 @@ from towers.ground.private_apis import (
     with_losses,
 )
 from towers.layers.asking import CUT, ask, needs_trace
-from towers.layers.gradient import CONCATENATE, MEAN, Way
 from towers.layers.part import Call
+from towers.layers.sources import CONCATENATE, MEAN, SUM, Way
 from towers.layers.values import Values
 from towers.saving.checkpoint_files import tensorflow_variable
-from towers.variables.optimizers import check_gradients
+from towers.variables.optimizers import check_gradients, unlisted
 
 OWN_STEPS = {
     "fit": ("train_step", "make_train_function", "compute_loss", "compute_metrics"),
@@ -90,6 +90,9 @@ def check_own_code(model: keras.Model, purpose: str, repeated_rows: str = "sum")
         raise NeedsLayersError("the model was compiled with run_eagerly=True")
     if purpose == "fit":
         check_own_scaling(model.optimizer)
+        if list(unlisted(model.optimizer, model.variables)):
+            name = type(model.optimizer).__name__
+            raise NeedsLayersError(f"{name} holds variables outside of its `variables`")
 
 
 def own_method(owner: Any, name: str) -> str:
@@ -239,7 +242,9 @@ def why_coupled(model: keras.Model, devices: Sequence[str], x: Any) -> str | Non
     answer = ask(whole, devices, traces=needs_trace(model, "sum"))
     if answer.way == CUT and all(way in (Way(CONCATENATE), Way(MEAN)) for way in answer.ways):
         return None
-    return answer.reason or "returns no row for each example"
+    is_sum = any(way.kind == SUM for way in answer.ways)
+    none = "adds or returns a sum over the batch" if is_sum else "returns no row for each example"
+    return answer.reason or none
 
 
 def made_up(spec: Any) -> Any:

@@ -49,6 +49,7 @@ class TowersFunction:
         finite: checks each update; None where there are none.
 
     Attributes:
+        of_keras: Keras's own, or None.
         first: the number of the first step of the epoch.
         made: the results of the updates of the last call.
         seconds, waits: the time of one of these, as in `StepReport`.
@@ -61,10 +62,11 @@ class TowersFunction:
         build: Callable[[], TrainStep | EvaluationStep],
         finite: FiniteCheck | None = None,
     ):
-        self.build, self.first, self._finite = build, 0, finite
+        self._build, self.first, self._finite = build, 0, finite
+        self.build = functools.cache(build)
         self.made: Sequence[StepResults] = ()
         self.seconds, self.waits = 0.0, [0.0]
-        self._model, self._name, self._of_keras = model, name, getattr(model, name)
+        self._model, self._name, self.of_keras = model, name, getattr(model, name)
 
     def __call__(self, iterator: Any) -> dict[str, tf.Tensor]:
         """Runs the step on the next shards, or on so many as one call has; returns the logs.
@@ -102,12 +104,19 @@ class TowersFunction:
             raise StopIteration
         return shards
 
-    def _function_of_keras(self) -> Callable[[Any], Any]:
-        if self._of_keras is None:
-            getattr(keras.Model, f"make_{self._name}")(self._model, force=True)
-            self._of_keras = getattr(self._model, self._name)
+    def follow(self) -> None:
+        """Is built anew where a callback had Keras make its own anew, for what has changed."""
+        found = getattr(self._model, self._name)
+        if found is not self:
+            self.of_keras, self.build = found, functools.cache(self._build)
             setattr(self._model, self._name, self)
-        return self._of_keras
+
+    def _function_of_keras(self) -> Callable[[Any], Any]:
+        if self.of_keras is None:
+            getattr(keras.Model, f"make_{self._name}")(self._model, force=True)
+            self.of_keras = getattr(self._model, self._name)
+            setattr(self._model, self._name, self)
+        return self.of_keras
 
     @contextlib.contextmanager
     def scope(self) -> Iterator[None]:
@@ -116,7 +125,7 @@ class TowersFunction:
         try:
             yield
         finally:
-            setattr(self._model, self._name, self._of_keras)
+            setattr(self._model, self._name, self.of_keras)
 
 
 class OnTowers:
@@ -153,7 +162,7 @@ class OnTowers:
             NeedsLayersError: the model cannot have such a step.
         """
         prepare(self._model, self._placement, data.data)
-        build = functools.cache(functools.partial(self._train_step, data.data, options))
+        build = functools.partial(self._train_step, data.data, options)
         self.functions[TRAIN] = TowersFunction(self._model, TRAIN, build, self._finite)
         return self._shards(data, in_graph=not told)
 
@@ -204,7 +213,8 @@ class OnTowers:
         options = dataclasses.replace(options, compiled=compiles(model, placement))
         rates = tuple(id(learning_rate_object(one)) for one in optimizers_in(optimizer))
         count = self.together.processes.count
-        key = ("fit", options, placement, key_of(data), count, model.optimizer, rates)
+        of_keras = self.functions[TRAIN].of_keras  # A callback may make it anew.
+        key = ("fit", options, placement, key_of(data), count, model.optimizer, rates, of_keras)
         step, trainable = kept(model, key, lambda: self._trace(data, options))
         if trainable != list(map(id, model.trainable_variables)):
             warnings.warn(

@@ -238,7 +238,9 @@ class Run(keras.callbacks.Callback):
             function.first = before.step + 1 if name == TRAIN else 0
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        """Ends an epoch whose batches have ended."""
+        """Ends an epoch whose batches have ended; the step follows Keras's function."""
+        if TRAIN in self._way.functions:
+            self._way.functions[TRAIN].follow()
         if batch == 0 and TEST in self._way.functions:
             self._way.functions[TEST].build()  # What it cannot do is told before the training.
         self._data.begin_step(batch)

@@ -224,8 +224,13 @@ def added_losses(model: keras.Model, rows: tf.Tensor) -> list[LossPart]:
 
 
 def added_part(loss: tf.Tensor, rows: tf.Tensor) -> LossPart:
-    """Returns a mean over the rows, or a constant, which enters once for each row."""
-    return LossPart(tf.reduce_sum(ops.cast(loss, rows.dtype)) * rows, ROWS)
+    """Returns a mean over the rows, or a constant, which enters once for each row; or their sum.
+
+    Keras adds up a loss with a value for each row.
+    """
+    total = tf.reduce_sum(ops.cast(loss, rows.dtype))
+    has_rows = loss.shape.rank != 0 and loss.shape[0] is None
+    return LossPart(total, None) if has_rows else LossPart(total * rows, ROWS)
 
 
 def as_pair(part: LossPart, rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor | None]:

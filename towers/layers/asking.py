@@ -1,21 +1,23 @@
 """The question whether a layer treats rows apart: parts of a batch against the whole.
 
 All rows of a first batch are asked, one tower's share at a time, each on its tower. Every random
-number follows from its row, BatchNorm is in inference mode, and weights are moved a little, so that
-no branch is closed by a weight of 0. What is left to differ is rounding.
+number follows from its row, BatchNorm is in inference mode, and weights and half of the rows are
+moved, so that no branch is closed by a weight of 0, and halves have no maximum or longest row in
+common. What is left to differ is rounding.
 """
 
 from __future__ import annotations
 
+import contextlib
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from towers.ground.private_apis import flatten_layers, stop_recording
+from towers.ground.private_apis import could_possibly_record, flatten_layers, stop_recording
 from towers.layers.draws import draws_by_row
 from towers.layers.part import Call, Outcome, Surroundings
 from towers.layers.scope import CallScope
@@ -25,10 +27,14 @@ from towers.travel.pairs import part_sizes
 from towers.variables.shared_variables import is_seed
 
 TOLERANCES = {"float64": 1e-9, "float32": 1e-4, "float16": 2e-2, "bfloat16": 5e-2}
-MOVED = 0.1  # By this part of the largest weight.
+MOVED = 0.1  # By this part of the largest weight, or of each number of a row.
 
-NOTHING_AROUND = Surroundings(takes_others=False, fixed=frozenset(), mixes=False)
+NOTHING_AROUND = Surroundings(False, frozenset(), mixes=False, assigns=False, has_gradient=False)
 CUT, INSIDE, WHOLE = "cut", "inside", "whole"
+# What a call may return: tensors, which are joined, and what is the same on all towers.
+KNOWN = (tf.Tensor, keras.Variable, tf.Variable, bool, int, float, str, type(None))
+COUPLES = "couples the rows of a batch"
+IS_ZERO = "returns or adds a 0, in which a mean over the rows cannot be told from a sum"
 
 
 class Answer(NamedTuple):
@@ -41,6 +47,7 @@ class Answer(NamedTuple):
         reason: why it is not cut.
         fixed: the indices of the layer's variables of which all towers look up the same rows.
         is_synchronized: whether its towers may add in the middle, for which they need a graph.
+        has_gradient: whether it has custom gradients, which find variables by their handles alone.
     """
 
     way: str
@@ -49,6 +56,7 @@ class Answer(NamedTuple):
     reason: str = ""
     fixed: frozenset[int] = frozenset()
     is_synchronized: bool = False
+    has_gradient: bool = False
 
 
 def ask(call: Call, devices: Sequence[str], *, traces: bool = True) -> Answer:
@@ -67,21 +75,29 @@ def ask(call: Call, devices: Sequence[str], *, traces: bool = True) -> Answer:
     if call.leaves[rows[0]].shape[0] == 0:
         return not_cut(call, "takes no rows")
     try:
-        with stop_recording(), warnings.catch_warnings():
+        quiet = stop_recording() if could_possibly_record() else contextlib.nullcontext()
+        with quiet, warnings.catch_warnings():  # A layer may have a tape of its own.
             warnings.simplefilter("ignore")  # What a layer says of so few rows is no user's.
             around = call.looks_around(rows) if traces else NOTHING_AROUND
             if around.takes_others:
                 return not_cut(call, "computes from tensors that are not given to it")
             if around.mixes:
                 return not_cut(call, "looks up rows of a table by the batch and besides")
+            if around.assigns:
+                return not_cut(call, "assigns a tf.Variable")
             ways = ways_of(call, rows, devices)
+        if around.has_gradient and not isinstance(ways, str):  # A tape records again.
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                found = ways_of(call.with_gradient(ways), rows, devices)
+            ways = f"{found} in its gradient" if isinstance(found, str) else ways
     except (ValueError, TypeError, RuntimeError, IndexError, tf.errors.OpError) as error:
         return not_cut(call, f"cannot be called with a part of its rows ({summary(error)})")
-    if ways is None:
-        return not_cut(call, "couples the rows of a batch")
+    if isinstance(ways, str):
+        return not_cut(call, ways)
     layers = flatten_layers(call.layer)
     is_synchronized = any(getattr(one, "synchronized", False) for one in layers)
-    return Answer(CUT, rows, ways, "", around.fixed, is_synchronized)
+    return Answer(CUT, rows, ways, "", around.fixed, is_synchronized, around.has_gradient)
 
 
 def needs_trace(layer: Any, repeated_rows: str) -> bool:
@@ -106,23 +122,29 @@ def summary(error: BaseException) -> str:
     """Returns the first line of an error, shortened, without what Keras says around it."""
     _, _, inner = str(error).partition("\x1b[1m")
     lines = (inner or str(error)).replace("\x1b[0m", "").strip().splitlines() or [""]
-    return f"{type(error).__name__}: {lines[0][:80]}"
+    return f"{type(error).__name__}: {lines[0].split('. ')[0][:80]}"
 
 
-def ways_of(call: Call, rows: Sequence[int], devices: Sequence[str]) -> list[Way] | None:
-    """Returns how each tensor that comes out becomes one; None if rows are coupled."""
+def ways_of(call: Call, rows: Sequence[int], devices: Sequence[str]) -> list[Way] | str:
+    """Returns how each tensor that comes out becomes one, or why towers cannot know that."""
     size = int(call.leaves[rows[0]].shape[0])
     found: list[list[set[Way]]] = []
     for device, (start, count) in zip(devices, shares(size, len(devices)), strict=True):
         if count == 0:
             continue
         with tf.device(device):
-            found.append(compare(call, rows, start, count))
+            weights = moved_weights(call.layer, with_states=bool(found))  # As they are, and moved.
+            columns = compare(call, rows, start, count, weights)
+        if isinstance(columns, str):
+            return columns
+        found.append(columns)
     if any(not fitting for columns in found for fitting in columns):
-        return None
+        return COUPLES
     common = [set.intersection(*column) for column in zip(*found, strict=True)]
     if not all(common):
-        return None
+        return COUPLES
+    if any({Way(MEAN), Way(SUM)} <= fitting for fitting in common):
+        return IS_ZERO
     return [min(fitting, key=lambda way: KINDS.index(way.kind)) for fitting in common]
 
 
@@ -137,14 +159,23 @@ def shares(size: int, num_towers: int) -> Iterator[tuple[int, int]]:
         start += count
 
 
-def compare(call: Call, rows: Sequence[int], start: int, count: int) -> list[set[Way]]:
-    """Returns for each tensor the ways in which two parts of some rows make the whole."""
+def compare(
+    call: Call, rows: Sequence[int], start: int, count: int, weights: Mapping[int, tf.Tensor]
+) -> list[set[Way]] | str:
+    """Returns for each tensor the ways in which two parts of some rows make the whole.
+
+    Args:
+        call: the call.
+        rows: the indices of the arguments that have rows.
+        start, count: the first of the rows, and how many there are.
+        weights: by the variable's id, a value in place of its own.
+    """
     values = {index: call.leaves[index][start : start + count] for index in rows}
     masks = {index: mask[start : start + count] for index, mask in call.masks(rows).items()}
     if count == 1:
         values, masks, count = (*map(doubled, (values, masks)), 2)
-    weights = moved_weights(call.layer)
     middle = count // 2 + (count > 2)  # Parts of different sizes tell more.
+    values = {index: moved_from(value, middle) for index, value in values.items()}
     cuts = [(0, count), (0, middle), (middle, count)]
     outcomes = []
     for first, stop in cuts:
@@ -155,7 +186,22 @@ def compare(call: Call, rows: Sequence[int], start: int, count: int) -> list[set
         )
         with draws_by_row(first, stop - first):
             outcomes.append(call.part(part, own, scope))
-    return list(matches(outcomes, [stop - first for first, stop in cuts]))
+    for leaf in (*tf.nest.flatten(outcomes[0].outputs), *outcomes[0].tensors()):
+        if not isinstance(leaf, KNOWN):
+            return f"returns or keeps a {type(leaf).__name__}, which towers do not join"
+    return list(matches(outcomes, [stop - first for first, stop in cuts], weights))
+
+
+def moved_from(rows: tf.Tensor, first: int) -> tf.Tensor:
+    """Returns rows that are smaller from the `first` on, and shorter if they are no floats."""
+    rest = rows[first:]
+    if rows.dtype.is_floating:
+        rest = rest * (1 - MOVED)
+    elif rows.dtype.is_integer:
+        rest = rest // 2
+    if (rows.dtype.is_integer or rows.dtype.is_bool) and rest.shape.rank > 1 and rest.shape[-1] > 1:
+        rest = tf.concat([rest[..., :-1], tf.zeros_like(rest[..., -1:])], axis=-1)
+    return tf.concat([rows[:first], rest], axis=0)
 
 
 def doubled(values: dict[int, tf.Tensor]) -> dict[int, tf.Tensor]:
@@ -169,10 +215,17 @@ def doubled(values: dict[int, tf.Tensor]) -> dict[int, tf.Tensor]:
     return {index: tf.concat([row, other(row)], axis=0) for index, row in values.items()}
 
 
-def moved_weights(layer: Any) -> dict[int, tf.Tensor]:
-    """Returns a value near its own for each trainable variable, by its id."""
+def moved_weights(layer: Any, *, with_states: bool) -> dict[int, tf.Tensor]:
+    """Returns a value near its own for each trainable variable of floats, by its id.
+
+    Args:
+        layer: the layer.
+        with_states: whether for others, too. These only grow: many are variances, or weights of a
+            loss that begin at 0.
+    """
     moved = {}
-    for variable in layer.trainable_variables:
+    trained = set(map(id, layer.trainable_variables))
+    for variable in layer.variables if with_states else layer.trainable_variables:
         value = tf.convert_to_tensor(variable.value)
         if not value.dtype.is_floating:
             continue
@@ -180,20 +233,31 @@ def moved_weights(layer: Any) -> dict[int, tf.Tensor]:
         noise = tf.cast(tf.reshape(tf.sin(place * 78.233), tf.shape(value)), value.dtype)
         largest = tf.reduce_max(tf.abs(value))
         size = tf.where(largest > 0, largest, tf.ones_like(largest))
-        moved[id(variable)] = value + MOVED * size * noise
+        moved[id(variable)] = value + MOVED * size * (
+            noise if id(variable) in trained else tf.abs(noise)
+        )
     return moved
 
 
-def matches(outcomes: Sequence[Outcome], counts: Sequence[int]) -> Iterator[set[Way]]:
-    """Yields for each tensor, and for the states together, the ways that fit."""
+def matches(
+    outcomes: Sequence[Outcome], counts: Sequence[int], before: Mapping[int, tf.Tensor]
+) -> Iterator[set[Way]]:
+    """Yields for each tensor, and for the states together, the ways that fit.
+
+    Args:
+        outcomes: of the whole and of its parts.
+        counts: the rows of each.
+        before: by the variable's id, its value before, if it is another than its own.
+    """
     whole, *parts = outcomes
     columns = [outcome.tensors() for outcome in (whole, *parts)]
     if len({len(column) for column in columns}) > 1:
         yield set()
         return
-    for all_rows, *halves in zip(*columns, strict=True):
-        yield ways_that_fit(all_rows.numpy(), [half.numpy() for half in halves], counts)
-    if not all(state_fits(variable, outcomes, counts) for variable in whole.scope.assigned):
+    for column in zip(*columns, strict=True):
+        all_rows, *halves = (one.numpy() for one in column)
+        yield ways_that_fit(all_rows, halves, counts)
+    if not all(state_fits(one, outcomes, counts, before) for one in whole.scope.assigned):
         yield set()
 
 
@@ -223,7 +287,10 @@ def ways_that_fit(
 
 
 def state_fits(
-    variable: keras.Variable, outcomes: Sequence[Outcome], counts: Sequence[int]
+    variable: keras.Variable,
+    outcomes: Sequence[Outcome],
+    counts: Sequence[int],
+    moved: Mapping[int, tf.Tensor],
 ) -> bool:
     """Returns whether the values that parts assign to a state merge into that of the whole."""
     if is_seed(variable):
@@ -232,7 +299,7 @@ def state_fits(
     if any(value is None for value in values):
         return False
     whole, first, second = (np.asarray(value) for value in values)
-    before, way = np.asarray(variable.value), way_to_merge(variable)
+    before, way = np.asarray(moved.get(id(variable), variable.value)), way_to_merge(variable)
     if way == "sum":
         return near(whole, first + second - before)
     if way == "first":

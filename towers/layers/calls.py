@@ -32,7 +32,7 @@ from towers.ground.private_apis import (
 )
 from towers.layers.asking import CUT, INSIDE, WHOLE, Answer, ask, needs_trace, not_cut
 from towers.layers.gradient import Towers
-from towers.layers.part import Call, Outcome, attributes_of, is_tensor, settings_of
+from towers.layers.part import Call, Outcome, attributes_of, fill, is_tensor, settings_of
 from towers.layers.reads import tapes_counted
 from towers.layers.rows import Cut, even_cut, on, parts_of
 from towers.layers.scope import CallScope
@@ -320,6 +320,7 @@ class LayerCalls:
         rows = [call.leaves[index] for index in answer.rows]
         variables = call.layer.variables
         tables = {id(variables[index]) for index in answer.fixed}
+        variables = [] if answer.has_gradient else variables
         others = list(filter(is_differentiable, call.others(answer.rows)))
         outcomes = towers.run(part, [*rows, *masks.values()], variables, others, tables)
         columns = list(zip(*(outcome.tensors() for outcome in outcomes), strict=True))
@@ -437,5 +438,9 @@ def put_together(outcome: Outcome, joined: Sequence[tf.Tensor]) -> Any:
     for one in outcome.stored:
         leaves = [next(tensors) if is_tensor(leaf) else leaf
                   for leaf in tf.nest.flatten(one.value)]  # fmt: skip
-        vars(one.owner)[one.name] = tf.nest.pack_sequence_as(one.value, leaves)
+        value = tf.nest.pack_sequence_as(one.value, leaves)
+        if one.container is None:
+            vars(one.owner)[one.name] = value
+        else:
+            fill(one.container, value)
     return tf.nest.pack_sequence_as(outcome.outputs, outputs)

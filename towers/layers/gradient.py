@@ -205,12 +205,16 @@ class Towers:
         """Returns the function from the outputs' gradients to those of the sources."""
 
         def backward(*upstream: tf.Tensor) -> list[Any]:
-            grown = [*sources]
+            grown, used = [*sources], []
             for gradient, way, column in zip(upstream, ways, values, strict=True):
-                grown.append(Source(gradient, way, self._spread(gradient, way, column)))
+                if gradient is not None:  # As where tangents go forward.
+                    grown.append(Source(gradient, way, self._spread(gradient, way, column)))
+                    used.append(column)
+            if not used:
+                return [None] * len(sources)
             with self._meeting:
                 gradients = [
-                    self._gradients(tower, sources, values, grown[len(sources) :])
+                    self._gradients(tower, sources, used, grown[len(sources) :])
                     for tower in range(len(self._tapes))
                 ]
             columns = list(zip(*gradients, strict=True))

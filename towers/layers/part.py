@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -18,18 +19,41 @@ from towers.ground.private_apis import (
     set_keras_mask,
     stored_value,
 )
-from towers.layers.scope import CallScope, captured_by
+from towers.layers.scope import CallScope, captured_in, graph_of
+from towers.layers.sources import CONCATENATE, Way, is_differentiable
 from towers.variables.tower_scope import depends_on
 
+CUSTOM = b"CustomGradient-"  # What TensorFlow calls those in a graph.
+ASSIGNMENT = re.compile(rb"Assign\w*VariableOp|ResourceScatter")
+LARGE = 1e3
 TENSORS = (tf.Tensor, tf.SparseTensor, tf.RaggedTensor, tf.IndexedSlices)
 
 
 class Stored(NamedTuple):
-    """An attribute of a layer or of an object in it that a call set to tensors, a nest of them."""
+    """An attribute of a layer or of an object in it that a call changed, often to tensors.
+
+    Attributes:
+        owner, name, value: whose it is, its name, and the nest.
+        container: the list or the dict which the call has changed to these, if it did.
+    """
 
     owner: Any
     name: str
     value: Any
+    container: Any
+
+
+class Held(NamedTuple):
+    """An attribute of a layer or of an object in it.
+
+    Attributes:
+        owner, value: whose it is, and what it is.
+        contents: a copy of a list or a dict, which may be changed in place; else the value.
+    """
+
+    owner: Any
+    value: Any
+    contents: Any
 
 
 class Outcome(NamedTuple):
@@ -65,11 +89,15 @@ class Surroundings(NamedTuple):
         takes_others: whether it takes tensors that are neither arguments nor kept.
         fixed: the indices of the variables whose rows are looked up whatever the batch is.
         mixes: whether rows of one variable are looked up in both ways.
+        assigns: whether it assigns a `tf.Variable`, which no scope of Keras's holds back.
+        has_gradient: whether something in it has a custom gradient.
     """
 
     takes_others: bool
     fixed: frozenset[int]
     mixes: bool
+    assigns: bool
+    has_gradient: bool
 
 
 class Call:
@@ -134,8 +162,8 @@ class Call:
     def others(self, rows: Sequence[int]) -> list[tf.Tensor]:
         """Returns the tensors that each part takes whole: other arguments, and attributes."""
         found = [leaf for i, leaf in enumerate(self.leaves) if is_tensor(leaf) and i not in rows]
-        for _, value in attributes_of(self.layer).values():
-            found += filter(is_tensor, leaves_of(value))
+        for held in attributes_of(self.layer).values():
+            found += filter(is_tensor, leaves_of(held.contents))
         return list({id(tensor): tensor for tensor in found}.values())
 
     def looks_around(self, rows: Sequence[int]) -> Surroundings:
@@ -150,8 +178,7 @@ class Call:
             for variable, value in zip(variables, values, strict=True):
                 scope.state_mapping[id(variable)] = value
             again = self.with_tensors(tensors, {})
-            with scope:
-                again.whole()
+            again.part({}, {}, scope)
             cut = [again.leaves[index] for index in rows]
             for operation in values[0].graph.get_operations() if values else ():
                 if operation.type == "GatherV2":
@@ -160,10 +187,38 @@ class Call:
                         if depends_on(table, [value]):
                             tables.setdefault(index, set()).add(depends_on(indices, cut))
 
-        outer = captured_by(call, self.tensors())
+        graph = graph_of(call, self.tensors())
+        outer = captured_in(graph)
         fixed = frozenset(index for index, ways in tables.items() if ways == {False})
         mixed = any(len(ways) > 1 for ways in tables.values())
-        return Surroundings(any(id(tensor) not in known for tensor in outer), fixed, mixed)
+        takes_others = any(id(tensor) not in known for tensor in outer)
+        text = graph.as_graph_def().SerializeToString()
+        assigns = ASSIGNMENT.search(text) is not None
+        return Surroundings(takes_others, fixed, mixed, assigns, CUSTOM in text)
+
+    def with_gradient(self, ways: Sequence[Way]) -> Call:
+        """Returns the call of which the gradient of its arguments comes out besides.
+
+        It is that of outputs with rows, from large numbers, which whatever clips them clips.
+
+        Args:
+            ways: how each tensor that comes out becomes one.
+        """
+
+        def run(layer: Any, /, *args: Any, **kwargs: Any) -> Any:
+            sources = list(filter(is_differentiable, tf.nest.flatten((args, kwargs))))
+            with tf.GradientTape() as tape:
+                tape.watch(sources)
+                outputs = self._run(layer, *args, **kwargs)
+            tensors = filter(is_tensor, tf.nest.flatten(outputs))
+            targets = [
+                one for one, way in zip(tensors, ways, strict=False)
+                if way.kind == CONCATENATE and is_differentiable(one)
+            ]  # fmt: skip
+            upstream = [LARGE * (one + 1.0) for one in map(tf.stop_gradient, targets)]
+            return outputs, tape.gradient(targets, sources, upstream)
+
+        return Call(self.layer, run, *self._structure)
 
     def with_tensors(self, tensors: Sequence[tf.Tensor], masks: dict[int, tf.Tensor]) -> Call:
         """Returns the call with other tensors as arguments, and their Keras masks by index."""
@@ -198,14 +253,12 @@ class Call:
             scope: the scope in which the layer reads and assigns variables.
         """
         own = self._with_leaves(rows, masks)
-        before = attributes_of(self.layer)
-        with scope:
-            outputs = own.whole()
-        after = attributes_of(self.layer)
-        changed = [key for key, (_, value) in after.items() if is_other(value, before.get(key))]
-        stored = [Stored(after[key][0], key[1], after[key][1]) for key in changed]
-        for key in changed:
-            restore(after[key][0], key[1], before.get(key))
+        before = attributes_of(self.layer, others=True)
+        try:
+            with scope:
+                outputs = own.whole()
+        finally:
+            stored = list(taken_back(self.layer, before))
         masks_out = [get_keras_mask(one) for one in tf.nest.flatten(outputs) if is_tensor(one)]
         losses = [(owner_of_loss(self.layer, loss), loss) for loss in scope.losses]
         return Outcome(outputs, masks_out, losses, stored, scope)
@@ -250,15 +303,48 @@ def as_key(leaf: Any) -> Any:
     return leaf if isinstance(leaf, (bool, int, float, str, type(None))) else type(leaf).__name__
 
 
-def attributes_of(layer: Any) -> dict[tuple[int, str], tuple[Any, Any]]:
-    """Returns the attributes that hold tensors: of a layer, of those in it, of objects in these."""
+def attributes_of(layer: Any, *, others: bool = False) -> dict[tuple[int, str], Held]:
+    """Returns the attributes that hold tensors: of a layer, of those in it, of objects in these.
+
+    Args:
+        layer: the layer.
+        others: whether all others are wanted, too.
+    """
     found = {}
     for owner in owners_in(layer):
         losses = added_losses(owner) if isinstance(owner, keras.layers.Layer) else None
         for name, value in vars(owner).items():
-            if value is not losses and any(map(is_tensor, leaves_of(value))):
-                found[id(owner), name] = (owner, value)
+            if value is not losses and (others or any(map(is_tensor, leaves_of(value)))):
+                found[id(owner), name] = Held(owner, value, copied(value))
     return found
+
+
+def taken_back(layer: Any, before: dict[tuple[int, str], Held]) -> Iterator[Stored]:
+    """Gives attributes what they held before a call, and yields what the call made of them."""
+    for (key, name), (owner, value, contents) in attributes_of(layer, others=True).items():
+        old = before.get((key, name))
+        if is_other(contents, old):
+            is_same = old is not None and old.value is value
+            restore(owner, name, old)
+            yield Stored(owner, name, *((contents, value) if is_same else (value, None)))
+
+
+def copied(value: Any) -> Any:
+    """Returns a list or a dict, and those in it, as new ones, and anything else as it is."""
+    if isinstance(value, list):
+        return list(map(copied, value))
+    if isinstance(value, dict):
+        return {key: copied(one) for key, one in value.items()}
+    return value
+
+
+def fill(container: Any, contents: Any) -> None:
+    """Gives a list or a dict other contents, also one that Keras tracks."""
+    if isinstance(container, list):
+        list.__setitem__(container, slice(None), contents)
+    elif isinstance(container, dict):
+        dict.clear(container)
+        dict.update(container, contents)
 
 
 def owners_in(layer: Any) -> Iterator[Any]:
@@ -275,17 +361,18 @@ def owners_in(layer: Any) -> Iterator[Any]:
                     rest.append(one)
 
 
-def is_other(value: Any, before: tuple[Any, Any] | None) -> bool:
-    """Returns whether an attribute holds other tensors than before."""
+def is_other(contents: Any, before: Held | None) -> bool:
+    """Returns whether an attribute holds something else than before."""
     if before is None:
         return True
-    old, new = list(leaves_of(before[1])), list(leaves_of(value))
+    old, new = list(leaves_of(before.contents)), list(leaves_of(contents))
     return len(old) != len(new) or any(a is not b for a, b in zip(old, new, strict=True))
 
 
-def restore(owner: Any, name: str, before: tuple[Any, Any] | None) -> None:
+def restore(owner: Any, name: str, before: Held | None) -> None:
     """Gives a layer the attribute that it had before a call."""
     if before is None:
         vars(owner).pop(name)
     else:
-        vars(owner)[name] = before[1]
+        fill(before.value, before.contents)
+        vars(owner)[name] = before.value

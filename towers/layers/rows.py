@@ -98,7 +98,9 @@ def first_rows(tensor: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
     if tensor.shape.rank is None:
         return tensor[:size]
     others = tensor.shape.rank - 1
-    return tf.slice(tensor, [0] * (1 + others), [size, *[-1] * others])
+    first = tf.slice(tensor, [0] * (1 + others), [size, *[-1] * others])
+    first.set_shape([None, *tensor.shape[1:]])  # Which a slice of an unknown size forgets.
+    return first
 
 
 def on(device: str, tensor: Any) -> Any:

@@ -91,5 +91,14 @@ def assign_once(scopes: Sequence[CallScope], sizes: Sequence[tf.Tensor]) -> None
 
 def captured_by(function: Callable[[list[tf.Tensor]], Any], tensors: Any) -> list[tf.Tensor]:
     """Returns what a trace of the function takes from around it and may have a gradient."""
-    graph = tf.function(function, autograph=False).get_concrete_function(tensors).graph
+    return captured_in(graph_of(function, tensors))
+
+
+def graph_of(function: Callable[[list[tf.Tensor]], Any], tensors: Any) -> tf.Graph:
+    """Returns a trace of the function with these tensors."""
+    return tf.function(function, autograph=False).get_concrete_function(tensors).graph
+
+
+def captured_in(graph: tf.Graph) -> list[tf.Tensor]:
+    """Returns what a trace takes from around it and may have a gradient."""
     return [outer for outer, _ in graph.captures if outer.dtype.is_floating]

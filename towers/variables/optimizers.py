@@ -75,18 +75,23 @@ class LearningRates:
 
 def check_slots(optimizer: keras.optimizers.Optimizer, shared: SharedVariables) -> None:
     """Raises ValueError for a variable of a built optimizer that Keras does not know as its own."""
-    model = {id(tensorflow_variable(variable)) for variable in shared.all}
-    known = model | {id(tensorflow_variable(variable)) for variable in optimizer.variables}
+    for variable in unlisted(optimizer, shared.all):
+        raise ValueError(
+            f"The optimizer {type(optimizer).__name__} keeps the variable "
+            f"'{path_of(variable)}' outside of its `variables`: it would be in no checkpoint, "
+            "and towers with a copy each would update it several times. Make it with the "
+            "optimizer's add_variable, or let its `variables` list those of an inner optimizer."
+        )
+
+
+def unlisted(optimizer: keras.optimizers.Optimizer, others: Iterable[Any]) -> Iterator[Any]:
+    """Yields what an optimizer holds besides its `variables` and these others."""
+    known = {id(tensorflow_variable(variable)) for variable in (*others, *optimizer.variables)}
     # TensorFlow's `_self_...` still hold a learning rate that was replaced by a schedule.
     own = {name: value for name, value in vars(optimizer).items() if not name.startswith("_self_")}
     for variable in variables_in(own):
         if id(tensorflow_variable(variable)) not in known:
-            raise ValueError(
-                f"The optimizer {type(optimizer).__name__} keeps the variable "
-                f"'{path_of(variable)}' outside of its `variables`: it would be in no checkpoint, "
-                "and towers with a copy each would update it several times. Make it with the "
-                "optimizer's add_variable, or let its `variables` list those of an inner optimizer."
-            )
+            yield variable
 
 
 def variables_in(value: Any) -> Iterator[keras.Variable | tf.Variable]:

@@ -94,6 +94,23 @@ class Doubled(keras.optimizers.SGD):
         return 2 * loss
 
 
+def mean_of_each(values):
+    return keras.ops.mean(values, axis=-1)
+
+
+class AroundAnother(keras.optimizers.SGD):
+    def __init__(self):
+        super().__init__()
+        self.inner = keras.optimizers.SGD(0.05, momentum=0.9)
+
+    def build(self, variables):
+        super().build(variables)
+        self.inner.build(variables)
+
+    def apply(self, gradients, variables=None):
+        self.inner.apply(gradients, variables)
+
+
 def annealed():
     factor = keras.Variable(0.5, trainable=False)
     return lambda y_true, y_pred: factor * keras.ops.mean(keras.ops.abs(y_true - y_pred), axis=-1)
@@ -107,7 +124,11 @@ OWN_CODE = {
     "a loss with a variable": (lambda: network(loss=annealed()), "uses variables"),
     "a loss of the whole batch": (lambda: network(loss="dice"), "'dice' is one of the whole batch"),
     "a mean that a layer adds": (lambda: network(Penalty(keras.ops.mean)), None),
-    "a sum that a layer adds": (lambda: network(Penalty(keras.ops.sum)), "the model returns"),
+    "a sum that a layer adds": (lambda: network(Penalty(keras.ops.sum)), "adds or returns a sum"),
+    "values that a layer adds": (
+        lambda: network(Penalty(lambda one: keras.ops.mean(one, -1))),
+        None,
+    ),
     "a function that is one number": (lambda: network(metrics=[distance]), "metric 'distance'"),
     "a metric over the columns": (
         lambda: network(metrics=[keras.metrics.CosineSimilarity(axis=0, name="columns")]),
@@ -116,6 +137,10 @@ OWN_CODE = {
     "a metric that is no sum": (lambda: network(metrics=[Largest()]), "metric 'largest' may not"),
     "a loss as a metric": (lambda: network(metrics=[keras.losses.Tversky()]), "may not add up"),
     "a metric of a layer": (lambda: network(Counting()), "owns the metric 'mean_input'"),
+    "an optimizer of others": (
+        lambda: network(optimizer=AroundAnother()),
+        "outside of its `variables`",
+    ),
     "an optimizer's own scale": (lambda: network(optimizer=Doubled()), "a scale_loss() of its own"),
 }
 

@@ -1,0 +1,165 @@
+"""What a layer does out of sight when it is asked whether it treats rows apart."""
+
+import contextlib
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import towers
+from tests.helpers import tower_devices
+from tests.kinds import unseen
+from tests.kinds.comparison import float64
+
+X = np.random.default_rng(5).uniform(-0.9, 0.9, (9, 5))
+X[:, 0] = 1.0  # The largest number of every part.
+
+
+@pytest.fixture(autouse=True)
+def in_float64():
+    with float64():
+        yield
+
+
+class GateOfTensorFlow(unseen.OfWidth):
+    """Adds a sum whose weight is 0 first, and unknown to Keras."""
+
+    def __init__(self, width):
+        super().__init__(width)
+        self.gate = tf.Variable(0.0, dtype="float64", trainable=False)
+
+    def call(self, x, training=False):
+        self.add_loss(self.gate * tf.reduce_sum(x**2))
+        return x
+
+
+HIDE = [
+    unseen.AnnealedSum, unseen.ShiftedByTheMean, unseen.ByTheLargest, unseen.ClippedBackwards,
+    unseen.Counted, unseen.Recomputed, unseen.Hooked, unseen.ActNorm, GateOfTensorFlow,
+]  # fmt: skip
+
+
+def steps(layer, number):
+    """Returns losses and gradients of two steps of a loop without graphs."""
+    keras.utils.set_random_seed(3)
+    layer, head, found = layer(5), keras.layers.Dense(1), []
+    layer.build((None, 5))
+    head.build((None, 5))
+    with towers.layers_on(tower_devices(number)) if number else contextlib.nullcontext():
+        for x in (X, X[:5] * np.linspace(0.3, 1, 5)[:, None]):
+            x = tf.constant(x)
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                outputs = head(layer(x, training=True))
+                loss = tf.reduce_mean(outputs**2) + sum(layer.losses)
+                loss += sum(map(tf.reduce_sum, getattr(layer, "squares", [])))
+            weights = [one.value for one in (*layer.trainable_weights, *head.weights)]
+            found += [loss, *tape.gradient(loss, [x, *weights])]
+            if hasattr(layer, "gate"):
+                layer.gate.assign(0.3)
+    return [one.numpy() for one in found], len(getattr(layer, "squares", []))
+
+
+@pytest.mark.parametrize("layer", HIDE, ids=lambda layer: layer.__name__)
+@pytest.mark.parametrize("number", [2, pytest.param(3, marks=pytest.mark.slow)])
+def test_what_a_layer_hides_from_its_first_batch_ends_as_on_one_device(layer, number):
+    (expected, kept), (found, others) = steps(layer, 0), steps(layer, number)
+    assert kept == others
+    for one, other in zip(expected, found, strict=True):
+        np.testing.assert_allclose(other, one, rtol=1e-12, atol=1e-14)
+
+
+class Sparse(unseen.OfWidth):
+    def call(self, x, training=False):
+        return tf.sparse.from_dense(x)
+
+
+class Ragged(unseen.OfWidth):
+    def call(self, x, training=False):
+        return tf.RaggedTensor.from_tensor(x)
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (unseen.Counted, "assigns a tf.Variable"),
+        (unseen.ClippedBackwards, "couples the rows of a batch in its gradient"),
+        (GateOfTensorFlow, "returns or adds a 0, in which a mean over the rows cannot be told"),
+        (Sparse, "returns or keeps a SparseTensor, which towers do not join"),
+        (Ragged, "returns or keeps a RaggedTensor, which towers do not join"),
+        (
+            unseen.ActNorm,
+            "(RuntimeError: Tower 0 assigns the trainable variable 'act_norm/variable'))",
+        ),
+    ],
+    ids=lambda one: getattr(one, "__name__", ""),
+)
+def test_the_reason_is_that_of_the_layer(make, reason):
+    layer = make(5)
+    layer.build((None, 5))
+    with towers.layers_on(tower_devices(2)) as calls:
+        layer(tf.constant(X), training=True)
+    assert reason in calls.describe()
+
+
+class Lengths(keras.layers.Layer):
+    """Lengths as a part of the longest."""
+
+    def call(self, ids):
+        lengths = keras.ops.sum(keras.ops.cast(ids, "float64") > 0, -1)
+        return lengths / keras.ops.max(lengths)
+
+
+class MeanWherever(keras.layers.Layer):
+    """The mean of all that a mask leaves."""
+
+    def call(self, mask):
+        mask = keras.ops.cast(mask, "float64")
+        return keras.ops.sum(mask * [1.0, 2.0, 3.0, 4.0]) / keras.ops.sum(mask)
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int32"])
+@pytest.mark.parametrize("kind", [Lengths, MeanWherever])
+def test_a_first_batch_without_padding_tells_of_others(kind, dtype):
+    layer = kind()
+    layer.build((None, 4))
+    padded = tf.cast([[1, 1, 0, 0], [1, 0, 0, 0], [1, 0, 0, 0], [1, 1, 1, 1]], dtype)
+    with towers.layers_on(tower_devices(2)):
+        layer(tf.ones((8, 4), dtype))
+        found = layer(padded)
+    np.testing.assert_allclose(found, layer(padded), rtol=1e-12)
+
+
+class BegunByAVariable(unseen.OfWidth):
+    """Keeps the deviation of its first batch; a variable says whether it was there."""
+
+    def build(self, shape):
+        self.begun = self.add_weight(shape=(), initializer="zeros", trainable=False)
+        self.scale = self.add_weight(shape=shape[-1:], initializer="ones", trainable=False)
+
+    def call(self, x):
+        first = keras.ops.std(x, 0)
+        self.scale.assign(keras.ops.where(self.begun > 0, self.scale, first))
+        self.begun.assign(1.0)
+        return x
+
+
+def test_a_state_that_the_first_batch_sets_is_that_of_all_rows():
+    layer = BegunByAVariable(5)
+    layer.build((None, 5))
+    with towers.layers_on(tower_devices(2)):
+        layer(tf.constant(X))
+    np.testing.assert_allclose(layer.scale, X.std(0), rtol=1e-12, atol=1e-15)
+
+
+def test_a_slice_of_rows_keeps_the_shape_of_a_row():
+    @tf.function
+    def shape(x):
+        return tf.constant(layer(x).shape[1:].as_list())
+
+    layer = keras.layers.Dense(3)
+    layer.build((None, 5))
+    with towers.layers_on(tower_devices(2)):
+        shape(tf.constant(X))
+        assert shape(tf.constant(X[:4])).numpy().tolist() == [3]
