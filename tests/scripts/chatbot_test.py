@@ -259,7 +259,7 @@ def test_a_run_does_not_go_on_with_another_corpus(run_dir, corpus, capsys, folde
     other.write_text(corpus.read_text().replace("course", "cause"))
     capsys.readouterr()
     assert train("moved", "--data", str(other), "--steps", "8") == 2
-    assert "the content of the data" in capsys.readouterr().err
+    assert "The data has a different vocabulary" in capsys.readouterr().err
 
 
 def start(run, corpus, steps, network):
