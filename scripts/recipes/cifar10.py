@@ -4,8 +4,8 @@ Paper:    Jordan 2024, "94% on CIFAR-10 in 3.29 Seconds on a Single GPU" (arXiv:
 Data:     towers download cifar10
 Command:  towers train cifar10 --towers 2 --precision bfloat16
 Expected: 90.8 % test accuracy (seed 0) on pixels that went through JPEG of quality 75, where the
-          recipe for ResNet-32 ends at 88.1 %; 51 minutes of processor time on an AMD EPYC with BF16.
-          The paper has 94 % on the original pixels
+          recipe for ResNet-32 ends at 88.1 %; 51 minutes of processor time on an AMD EPYC with
+          BF16. The paper has 94 % on the original pixels
 """
 
 from __future__ import annotations
