@@ -243,7 +243,7 @@ def added_loss():
 
     inputs = keras.Input((5,))
     outputs = keras.layers.Dense(3)(Penalty()(keras.layers.Dense(4)(inputs)))
-    return compiled(keras.Model(inputs, outputs), "mse"), (X, VALUES), {"added_losses": "mean"}
+    return compiled(keras.Model(inputs, outputs), "mse"), (X, VALUES)
 
 
 def split_off():
@@ -273,8 +273,6 @@ def train(case, fit, epochs=2, **options):
     keras.utils.set_random_seed(1)
     model, data, *more = case()
     options = {**(more[0] if more else {}), **options}
-    if fit is keras.Model.fit:
-        options.pop("added_losses", None)
     names = ("x", "y", "sample_weight")
     held_out = keras.tree.map_structure(lambda part: part[:9], data)
     arguments = dict(zip(names, data, strict=False))

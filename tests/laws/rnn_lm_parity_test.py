@@ -89,7 +89,10 @@ def check_parity(form, num_towers, optimizer="adam", policy="float32", **options
     helpers.assert_same_weights(helpers.weights_of(model), expected, float64=policy == "float64")
     tolerance = 1e-12 if policy == "float64" else 1e-5
     if carried:
-        rows = {variable.name: variable.numpy() for variable in step.update.carried.variables}
+        rows = {
+            variable.name: variable.read_value().numpy()
+            for variable in step.update.carried.variables
+        }
         assert set(rows) == {f"carried/{layer}/{part}" for layer in (0, 1) for part in "hc"}
         for name, actual in rows.items():
             _, layer, part = name.split("/")
