@@ -72,6 +72,10 @@ def test_nothing_to_evaluate_is_told():
         towers.evaluate(network(), X[:0], Y[:0], verbose=0, towers=tower_devices(2))
 
 
+def synchronized_norm():
+    return keras.layers.BatchNormalization(synchronized=True)
+
+
 def is_compiled(model):
     """Returns whether XLA compiles the towers of the step that a model keeps."""
     kept = vars(model)[NAME].values
@@ -83,9 +87,9 @@ def is_compiled(model):
     ("layers", "jit_compile", "expected"),
     [
         ([], True, True),
-        ([], False, False),
-        ([], "auto", False),  # As in Keras, where there is no GPU.
-        ([lambda: keras.layers.BatchNormalization(synchronized=True)], True, False),
+        pytest.param([], False, False, marks=pytest.mark.slow),
+        pytest.param([], "auto", False, marks=pytest.mark.slow),  # As in Keras without a GPU.
+        pytest.param([synchronized_norm], True, False, marks=pytest.mark.slow),
     ],
 )
 def test_xla_compiles_the_towers_where_keras_would_compile_the_step(layers, jit_compile, expected):
