@@ -16,9 +16,9 @@ SENTENCE = re.compile(
 OTHER_SHAPE = re.compile(r"yielded an element of shape (\(.*?\)) where .* shape (\(.*?\)) was exp")
 LABEL = re.compile(r"label value of (-?\d+) which is outside the valid range of \[0, (\d+)\)")
 TAKEN = re.compile(r"Invalid input shape .*Expected shape (\(.*?\)), .* shape (\(.*?\))", re.DOTALL)
-LAST = re.compile(r"expected axis -1 of input shape to have value (\d+), .* shape (\(.*?\))")
-DIMENSIONS = re.compile(r"expected (?:min_)?ndim=(\d+), found .* shape received: (\(.*?\))")
-BATCHED = "`.batch(32)` makes batches of the rows of a data set"
+LAYER = r"of layer '([^']*)' is incompatible with the layer: expected "
+LAST = re.compile(rf"{LAYER}axis -1 of input shape to have value (\d+), .* shape (\(.*?\))")
+DIMENSIONS = re.compile(rf"{LAYER}(min_)?ndim=(\d+), found .* shape received: (\(.*?\))")
 RANKS = re.compile(r"target\.shape=(\(.*?\)), output\.shape=(\(.*?\))")
 
 
@@ -59,25 +59,35 @@ def sentence_for(message: str) -> str | None:
             "and 1 categorical_crossentropy."
         )
     if found := TAKEN.search(message):
-        remedy = BATCHED if rank(found[2]) < rank(found[1]) else "bring x to that shape"
-        return f"The model takes inputs of shape {found[1]}. Received {found[2]}; {remedy}."
+        return (
+            f"The model takes inputs of shape {found[1]}, rows first. Received {found[2]}; "
+            f"{remedy_for(numbers_in(found[1]), numbers_in(found[2]))}."
+        )
     if found := LAST.search(message):
         return (
-            f"A layer takes inputs of {found[1]} numbers on their last axis. Received inputs of "
-            f"shape {found[2]}; bring x to what the model was made for."
+            f"Layer '{found[1]}' takes inputs with {found[2]} numbers on the last axis. Received "
+            f"shape {found[3]}; give x that shape, or build the model for this one."
         )
     if found := DIMENSIONS.search(message):
+        least = " or more" if found[2] else ""
         return (
-            f"A layer takes inputs of {found[1]} dimensions or more, that of the rows included. "
-            f"Received inputs of shape {found[2]}; {BATCHED}."
+            f"Layer '{found[1]}' takes inputs of {found[3]} dimensions{least}, rows first. "
+            f"Received shape {found[4]}; `.batch(32)` of a data set adds the rows, `x[..., None]` "
+            "the channel of grey pictures."
         )
     return None
 
 
-def rank(shape: str) -> int:
-    """Returns the number of dimensions of a shape as it is printed.
+def remedy_for(expected: list[str], received: list[str]) -> str:
+    """Returns what to do about inputs of another shape, which may be rows without a batch."""
+    is_row = received[1:] == expected[2:] and len(received) < len(expected)
+    return "batch the data set: `.batch(32)`" if is_row else "bring x to that shape"
 
-    >>> rank("(None, 8)"), rank("(8,)"), rank("()")
-    (2, 1, 0)
+
+def numbers_in(shape: str) -> list[str]:
+    """Returns the lengths in a shape as it is printed.
+
+    >>> numbers_in("(None, 8)"), numbers_in("(8,)"), numbers_in("()")
+    (['None', '8'], ['8'], [])
     """
-    return len(re.findall(r"\w+", shape))
+    return re.findall(r"\w+", shape)

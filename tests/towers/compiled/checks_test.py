@@ -311,9 +311,9 @@ ROWS = tf.data.Dataset.from_tensor_slices((X, Y))
 @pytest.mark.parametrize(
     ("data", "match"),
     [
-        (ROWS, r"takes inputs of shape \(None, \d\)\. Received \(None,\); `\.batch\(32\)`"),
+        (ROWS, r"takes inputs of shape \(None, \d\), rows first\. Received \(None,\); batch the"),
         (ROWS.batch(3).batch(2), "labels of shape|takes inputs of shape"),
-        (ROWS.batch(2).map(lambda x, y: (x[:, :1], y)), r"shape \(None, 1\); bring x to"),
+        (ROWS.batch(2).map(lambda x, y: (x[:, :1], y)), r"Received .*\(None, 1\); (bring|give)"),
     ],
 )
 def test_wrong_inputs_are_told_of_in_one_sentence(data, match):
@@ -340,9 +340,18 @@ def test_a_layer_of_own_code_without_batches_is_told_of_in_one_sentence():
 
     model = Own()
     model.compile("sgd", "mse")
-    with pytest.raises(ValueError, match=r"of 2 dimensions or more.*; `\.batch\(32\)`") as told:
+    with pytest.raises(ValueError, match=r"Layer 'dense.* 2 dimensions or more.*`\.batch") as told:
         towers.fit(model, ROWS, towers=2, verbose=0)
     assert "\n" not in str(told.value)
+
+
+def test_pictures_without_a_channel_are_not_taken_for_rows_without_a_batch():
+    images = np.zeros([6, 8, 8], "float32")
+    layers = [keras.layers.Conv2D(2, 3), keras.layers.Flatten(), keras.layers.Dense(2)]
+    model = keras.Sequential(layers)
+    model.compile("sgd", "mse")
+    with pytest.raises(ValueError, match=r"Layer 'conv2d.*of 4 dimensions or more.*`x\[\.\.\."):
+        towers.fit(model, images, Y, verbose=0)
 
 
 def test_a_run_directory_that_cannot_be_written_is_named():
