@@ -139,6 +139,7 @@ OTHER_ADVICE = {
     "imessage-exporter has `-f txt`.",
     "subtitles": "They do not say who speaks: write a line `question TAB answer` for each pair.",
     "an archive": "Unpack it first.",
+    "a picture, sound or film": "Give a chat; `towers train images` takes pictures.",
 }
 _HEADER = 512  # Characters of what tar writes before the first file.
 SHOWN_SENDERS = 20  # Of whom none is the one who answers.

@@ -39,6 +39,7 @@ CODE = (
 ADVICE = {
     "subtitles": "write what is spoken into a .txt file",
     "HTML or XML": "write its text into a .txt file",
+    "a picture, sound or film": "give a text; `towers train images` takes pictures",
     "dialogues": "`towers train chatbot` takes them; or write their lines into a .txt file",
     "records": "write a JSON object on each line, and let the name end with .jsonl",
     "another format": "unpack it or write its texts into a .txt file; if it has a JSON object on "
@@ -59,17 +60,22 @@ _SUBTITLES = (
     rb"(?-i:WEBVTT)[ \t\r\n]|\s*\d+\s*\n\d+:\d\d:\d\d[,.]\d+ --> |\[Script Info\]|\{\d+\}\{\d+\}"
     rb"|\d+:\d\d:\d\d\.\d+,\d+:\d\d|(?:\[\w+:[^\]]*\]\s*)*\[\d+:\d\d\.\d+\]"
 )
+_MEDIA = (
+    rb"\x89PNG\r\n|\xff\xd8\xff|GIF8[79]a|RIFF.{4}(?:WEBP|WAVE|AVI )|.{4}ftyp|II\*\0|MM\0\*"
+    rb"|ID3[\2-\4]\0|OggS\0|fLaC\0|\x1aE\xdf\xa3"
+)
 # How files of these kinds begin, whatever their names are.
 BEGINNINGS = tuple(
     (kind, re.compile(pattern, re.DOTALL | re.IGNORECASE))
     for kind, pattern in (
         ("subtitles", _SUBTITLES),
         ("HTML or XML", rb"\s*<(?:!doctype\s|html\b|\?xml\s|[\w.-]+:[\w.-]+[\s>])"),
+        ("a picture, sound or film", _MEDIA),
         ("PDF", rb"%PDF-"),
         ("RTF", rb"\{\\rtf"),
         ("an archive", rb"PK\x03\x04|7z\xbc\xaf|Rar!\x1a|.{257}ustar"),
         ("a document of Office", rb"\xd0\xcf\x11\xe0"),
-        ("a data base of SQLite", rb"SQLite format 3\0"),
+        ("an SQLite database", rb"SQLite format 3\0"),
         ("Arrow, NumPy or pickled Python", rb"ARROW1\0|\x93NUMPY|\x80[\2-\5][\x95\x8c}\]c(]"),
     )
 )

@@ -201,6 +201,7 @@ def test_source_code_is_text_and_its_names_tell_no_parts(tmp_path):
             "an archive",
         ),
         ("d.txt", b"%PDF-1.4\n", "PDF"),
+        ("e.png", b"\x89PNG\r\n\x1a\n" + bytes(99), "a picture, sound or film"),
         ("e.txt", b"{\\rtf1 a}\n", "RTF"),
         ("f.txt", b'[\n {\n  "text": "a"\n }\n]\n', "records.*end with .jsonl"),
         ("g.txt", b"{'text': 'a'}\n{'text': 'b'}\n", "records"),
