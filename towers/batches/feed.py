@@ -20,6 +20,8 @@ AHEAD = 2  # Batches on accelerators that wait there for their step.
 PATIENCE = 1.0  # Seconds: of a stop for the next batch, of a closing feed for its thread.
 POLL_SECONDS = 0.2
 
+ALL_THREADS = 2**16  # More than a pipeline has: AUTOTUNE is cut to the number of its threads.
+
 _RECEIVED: list[list[int]] = []  # The signals of each `stop_on_signals`, the innermost last.
 
 
@@ -32,6 +34,20 @@ def check_end(
             "The data set is endless (it repeats without a count), so a pass over it would never "
             f"end. Leave out `repeat()`, since every pass begins the data set anew, or {remedy}."
         )
+
+
+def iterator_of(dataset: tf.data.Dataset) -> Iterator[Any]:
+    """Returns an iterator over a data set that ends as soon as nobody holds it.
+
+    TensorFlow's tuner of `AUTOTUNE` sleeps for longer and longer, up to a minute, and misses one
+    end in ten or twenty, for which its iterator waits: a cancellation calls back before it is seen
+    as one (tensorflow/core/framework/cancellation.cc, `StartCancelWithStatus`). So it is off, and
+    `AUTOTUNE` is as many calls at once as the pipeline has threads.
+    """
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    options.autotune.initial_parallelism = ALL_THREADS
+    return iter(dataset.with_options(options))
 
 
 def open_feed(dataset: tf.data.Dataset, devices: Sequence[str], *, may_stop: bool = False) -> Feed:
@@ -200,7 +216,7 @@ def fill(
     while asked.acquire() and not closed.is_set():
         try:
             if iterator is None:  # Not earlier: its start counts as waiting.
-                iterator = iter(dataset)
+                iterator = iterator_of(dataset)
             items.put(place(next(iterator)))
         except StopIteration:
             return items.put(FeedItem())

@@ -16,6 +16,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from towers.batches.feed import iterator_of
 from towers.batches.shards import OwnRows, Shard, any_number_of_rows, cut_rows, split
 from towers.ground.epochs import Epoch, Epochs, even_layout
 from towers.ground.host import HOST
@@ -253,7 +254,7 @@ class ArrayData:
 
     def first_batch(self) -> Any:
         """Returns the first batch as tensors."""
-        return next(iter(self.one_pass(0)))
+        return next(iterator_of(self.one_pass(0)))
 
     def cut(self, own: OwnRows | None) -> ArrayData:
         """Returns the data as shards, which are cut as the rows are read: one trace does both."""
@@ -474,4 +475,4 @@ class IterableData:
         """Returns the first batch as tensors, without taking it from a generator."""
         if self.is_generator:
             return tf.nest.map_structure(tf.convert_to_tensor, self._seen[0])
-        return next(iter(self._dataset))
+        return next(iterator_of(self._dataset))

@@ -11,7 +11,14 @@ import keras
 import tensorflow as tf
 
 from towers.batches.calls import in_calls
-from towers.batches.feed import REMEDY_FOR_ENDLESS_DATA, Feed, are_on_host, check_end, open_feed
+from towers.batches.feed import (
+    REMEDY_FOR_ENDLESS_DATA,
+    Feed,
+    are_on_host,
+    check_end,
+    iterator_of,
+    open_feed,
+)
 from towers.batches.shards import Batches
 from towers.compiled.data import ArrayData, Data
 from towers.ground.private_apis import DataAdapter
@@ -66,7 +73,7 @@ class ShardIterator:
         self._size = int(dataset.cardinality())
         in_graph &= self._size > 0 and (per_call > 1 or are_on_host(devices))
         if in_graph:
-            self.in_graph = iter(dataset.prefetch(per_call))
+            self.in_graph = iterator_of(dataset.prefetch(per_call))
         else:
             dataset = in_calls(dataset, per_call) if per_call > 1 else dataset
             self._feed = open_feed(dataset, devices)
@@ -185,7 +192,7 @@ class EpochData(DataAdapter):
             self._opened.close()
 
     def _open(self, batches: tf.data.Dataset) -> Iterator[Any]:
-        return iter(batches.prefetch(tf.data.AUTOTUNE) if self._may_read_ahead else batches)
+        return iterator_of(batches.prefetch(tf.data.AUTOTUNE) if self._may_read_ahead else batches)
 
     def on_epoch_begin(self) -> None:
         """Hears that an epoch begins."""
@@ -233,11 +240,11 @@ class Stream:
 
     def _take(self, epoch: int, first_step: int) -> Iterator[Any]:
         if self._next != (epoch, first_step):
-            self._iterator = iter(self._dataset.skip(epoch * self._steps + first_step))
+            self._iterator = iterator_of(self._dataset.skip(epoch * self._steps + first_step))
         for step in range(first_step, self._steps):
             batch = None if self._iterator is None else next(self._iterator, None)
             if batch is None and step == first_step:  # The pass before ended with its epoch.
-                self._iterator = iter(self._dataset)
+                self._iterator = iterator_of(self._dataset)
                 batch = next(self._iterator, None)
             if batch is None and self._data.is_part:
                 raise ValueError(

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from towers.batches.feed import PATIENCE, StopTraining, drop
+from towers.batches.feed import PATIENCE, StopTraining, drop, iterator_of
 from towers.batches.shards import Shard
 from towers.loop.updates import Position
 from towers.step.results import StepResults
@@ -137,7 +137,7 @@ class TowerThreads:
             if number is None:
                 return None
             if self._batches is None:
-                self._batches = iter(self._dataset)
+                self._batches = iterator_of(self._dataset)
             try:
                 shards = next(self._batches)
             except StopIteration:

@@ -1,5 +1,7 @@
 """Batches reach the towers whole: each row once, on its device, in order, a step ahead."""
 
+import os
+import sys
 import threading
 import time
 
@@ -13,7 +15,7 @@ from hypothesis import strategies as st
 import towers
 from tests import helpers
 from tests.programs import PATIENCE, wait_until
-from towers.batches.feed import Feed, open_feed
+from towers.batches.feed import Feed, iterator_of, open_feed
 from towers.batches.shards import check_batch_spec, check_rows
 from towers.loop.rates import Window
 from towers.travel.pairs import part_sizes
@@ -245,6 +247,38 @@ def test_towers_on_the_cpu_take_no_core_for_a_thread():
     for devices, is_ahead in [(helpers.tower_devices(2), False), (["/GPU:0", "/GPU:1"], True)]:
         with open_feed(dataset, devices) as feed:
             assert (feed.ahead > 0) == is_ahead
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="counts the threads of TensorFlow by /proc")
+def test_an_iterator_has_no_tuner_for_which_its_end_would_wait():
+    held = []
+
+    def threads_of(opened_by):
+        before = len(os.listdir("/proc/self/task"))
+        opened = [opened_by(tf.data.Dataset.range(9)) for _ in range(30)]
+        assert [int(next(iterator)) for iterator in opened] == [0] * 30
+        held.extend(opened)
+        return len(os.listdir("/proc/self/task")) - before
+
+    threads_of(iterator_of)  # TensorFlow starts threads of its own before the first.
+    assert threads_of(iterator_of) <= threads_of(iter) - 30
+
+
+def test_autotune_is_as_many_calls_at_once_as_there_are_threads():
+    all_at_once = threading.Barrier(24, timeout=PATIENCE)
+
+    def wait(number):
+        all_at_once.wait()
+        return number
+
+    options = tf.data.Options()
+    options.threading.private_threadpool_size = 32
+    dataset = tf.data.Dataset.range(24).map(
+        lambda number: tf.numpy_function(wait, [number], tf.int64),
+        num_parallel_calls=tf.data.AUTOTUNE,
+    )
+    numbers = [int(number) for number in iterator_of(dataset.with_options(options))]
+    assert numbers == list(range(24))
 
 
 @pytest.mark.parametrize("taken", [0, 1, 3])
