@@ -36,7 +36,9 @@ NOT_PUBLIC = {
         "step.tower_function.check_kinds", "variables.find_variables.trace_once",
         "variables.outside_writes.unobserved",
     },
-    "tower_threads": {"batches.feed.PATIENCE", "batches.feed.drop"},
+    "tower_threads": {
+        "batches.feed.PATIENCE", "batches.feed.drop", "batches.feed.iterator_of",
+    },
 }  # fmt: skip
 PRIVATE_APIS = "towers.ground.private_apis"
 PRIVATE_PACKAGES = ("keras.src", "tensorflow.compiler", "tensorflow.core", "tensorflow.python")

@@ -182,6 +182,22 @@ def is_in(path: pathlib.Path, names: tuple[str, ...]) -> bool:
     return any(path.is_relative_to(ROOT / name) for name in names)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def iterators_end_at_once():
+    """Iterators of tests and of Keras do not wait for a tuner at their end, as those of towers."""
+    import tensorflow as tf
+
+    plain = tf.data.Dataset.__iter__
+
+    @functools.wraps(plain)
+    def without_tuner(dataset):
+        options = tf.data.Options()
+        options.autotune.enabled = False
+        return plain(dataset.with_options(options))
+
+    tf.data.Dataset.__iter__ = without_tuner
+
+
 @pytest.fixture(autouse=True)
 def fresh_keras(request, monkeypatch):
     """Each test starts with the float32 policy, a fixed seed and fresh layer names.

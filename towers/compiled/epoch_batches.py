@@ -230,7 +230,7 @@ class Stream:
         self._data, self._steps = data, steps
         self._dataset = data.one_pass(0)
         self._iterator: Iterator[Any] | None = None
-        self._next: tuple[int, int] = (0, 0)
+        self._next = 0  # How many batches were taken.
 
     def batches(self, epoch: int, first_step: int) -> tf.data.Dataset:
         """Returns the batches of an epoch from `first_step` on."""
@@ -239,8 +239,9 @@ class Stream:
         )
 
     def _take(self, epoch: int, first_step: int) -> Iterator[Any]:
-        if self._next != (epoch, first_step):
-            self._iterator = iterator_of(self._dataset.skip(epoch * self._steps + first_step))
+        begin = epoch * self._steps
+        if self._next != begin + first_step:
+            self._iterator = iterator_of(self._dataset.skip(begin + first_step))
         for step in range(first_step, self._steps):
             batch = None if self._iterator is None else next(self._iterator, None)
             if batch is None and step == first_step:  # The pass before ended with its epoch.
@@ -255,9 +256,9 @@ class Stream:
             if batch is None:
                 warn_of_end()
                 break
-            self._next = (epoch, step + 1)
+            self._next = begin + step + 1
             yield batch
-        self._next = (epoch + 1, 0)
+        self._next = begin + self._steps
 
 
 def warn_of_end() -> None:
