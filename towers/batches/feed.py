@@ -39,10 +39,10 @@ def check_end(
 def iterator_of(dataset: tf.data.Dataset) -> Iterator[Any]:
     """Returns an iterator over a data set that ends as soon as nobody holds it.
 
-    TensorFlow's tuner of `AUTOTUNE` sleeps for longer and longer, up to a minute, and misses one
-    end in ten or twenty, for which its iterator waits: a cancellation calls back before it is seen
-    as one (tensorflow/core/framework/cancellation.cc, `StartCancelWithStatus`). So it is off, and
-    `AUTOTUNE` is as many calls at once as the pipeline has threads.
+    An iterator with TensorFlow's tuner of `AUTOTUNE` does not always: the tuner sleeps for longer
+    and longer, up to a minute, and may miss the end, which waits for it. (A cancellation calls back
+    before it counts as one: tensorflow/core/framework/cancellation.cc, `StartCancelWithStatus`.) So
+    the tuner is off, and `AUTOTUNE` is as many calls at once as the pipeline has threads.
     """
     options = tf.data.Options()
     options.autotune.enabled = False
