@@ -13,6 +13,7 @@ from towers.travel.pairs import part_sizes
 Batch = Any  # Any nest of tensors whose first dimension counts the examples.
 DIFFERING_ROWS = "All tensors of a batch must have the same number of rows"
 NO_ROWS = "A batch without examples"
+CUT_AT_ONCE = 2  # Batches: that is little work, and each one waits whole in memory.
 
 Batches = Callable[[int, int], tf.data.Dataset]
 
@@ -51,7 +52,7 @@ def split(dataset: tf.data.Dataset, num_towers: int, own: slice = slice(None)) -
         check_rows(whole)
         return split_batch(whole, num_towers)[own]
 
-    return dataset.map(cut, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+    return dataset.map(cut, num_parallel_calls=CUT_AT_ONCE, deterministic=True)
 
 
 def check_batch_spec(spec: Any) -> None:
@@ -195,7 +196,7 @@ class OwnRows(NamedTuple):
             sizes = self.sizes(num_rows)
             return (Shard(rows, sizes[0]),) if self.num_towers == 1 else cut_rows(rows, sizes)
 
-        return dataset.map(cut, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+        return dataset.map(cut, num_parallel_calls=CUT_AT_ONCE, deterministic=True)
 
 
 def shard_specs(batches: Batches | tf.data.Dataset, num_towers: int) -> tuple[Shard, ...]:

@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from towers.batches.feed import iterator_of
-from towers.batches.shards import OwnRows, Shard, any_number_of_rows, cut_rows, split
+from towers.batches.shards import CUT_AT_ONCE, OwnRows, Shard, any_number_of_rows, cut_rows, split
 from towers.ground.epochs import Epoch, Epochs, even_layout
 from towers.ground.host import HOST
 from towers.ground.private_apis import (
@@ -298,7 +298,7 @@ class ArrayData:
         options = tf.data.Options()
         options.experimental_optimization.apply_default_optimizations = False
         batches = tf.data.Dataset.zip(epoch.slices(), whole).map(
-            self._traced, num_parallel_calls=tf.data.AUTOTUNE
+            self._traced, num_parallel_calls=CUT_AT_ONCE
         )
         return batches.with_options(options)
 
