@@ -187,9 +187,10 @@ class EpochData(DataAdapter):
         return iter(self._opened)
 
     def close(self) -> None:
-        """Ends the reading."""
+        """Ends the reading, and lets go of what reads."""
         if isinstance(self._opened, ShardIterator):
             self._opened.close()
+        self._opened = None
 
     def _open(self, batches: tf.data.Dataset) -> Iterator[Any]:
         return iterator_of(batches.prefetch(tf.data.AUTOTUNE) if self._may_read_ahead else batches)

@@ -171,6 +171,20 @@ def test_calls_again_and_again_leave_nothing_behind(kind, calls):
     assert resident() - size < 30 + 0.2 * calls
 
 
+@pytest.mark.parametrize("kind", [keras.Sequential, OwnStep])
+def test_its_iterators_end_with_a_fit_and_not_with_a_collection(kind):
+    model = network(kind)
+    CALLS["fit"](model)
+    iterator = type(iter(tf.data.Dataset.range(1)))
+    gc.collect()
+    gc.disable()
+    try:
+        CALLS["fit"](model)
+        assert not [one for one in gc.get_objects() if type(one) is iterator]
+    finally:
+        gc.enable()
+
+
 def test_a_model_that_is_gone_leaves_no_watched_step():
     with towers.Placement(tower_devices(2), "replicated").scope():
         model = network()
