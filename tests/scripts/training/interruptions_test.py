@@ -224,7 +224,7 @@ def test_a_lost_record_is_taken_from_a_checkpoint(tmp_path, capsys):
     run_dir = tmp_path / "run"
     command = train_shapes(run_dir, "--steps", 2)
     assert main(command) == 0
-    for spoil in (empty, os.unlink):
+    for steps, spoil in ((3, empty), (4, os.unlink)):
         spoil(run_dir / "run.json")
         with pytest.warns(RuntimeWarning, match="A checkpoint's copy is used"):
             assert main(["evaluate", str(run_dir)]) == 0
@@ -232,7 +232,7 @@ def test_a_lost_record_is_taken_from_a_checkpoint(tmp_path, capsys):
             assert main([*command, "--seed", "9"]) == 2
         assert "seed: 0 before, 9 now" in capsys.readouterr().err
         with pytest.warns(RuntimeWarning, match="A checkpoint's copy is used"):
-            assert main(command) == 0
+            assert main(train_shapes(run_dir, "--steps", steps)) == 0
         assert main(["evaluate", str(run_dir)]) == 0
 
 
