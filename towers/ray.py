@@ -47,8 +47,9 @@ class Run(keras.callbacks.Callback):
         logging.getLogger("tensorflow").setLevel(logging.WARNING)  # Ray has it tell much.
         self._is_chief = ray_train.get_context().get_world_rank() == 0
         self._logs: dict[str, float] | None = None  # Of an epoch that was not reported yet.
+        # Copies of a worker that was lost here; none is made before all are here.
+        shutil.rmtree(self.folder / OWN[0], ignore_errors=True)
         if self._is_chief:
-            shutil.rmtree(self.folder / OWN[0], ignore_errors=True)
             self._fetch()
         collective.barrier()  # The others may look into the same folder.
 
