@@ -3,6 +3,7 @@
 What a step is fed: `Batches` are functions that return an epoch's global batches, `RowBatches`
 those that can read some rows of each. `split` cuts a data set of batches into a `Shard` for each
 tower, `split_batch` one batch, and `shard_specs` tells their shapes before there is one.
+`iterator_of` opens a data set.
 
 What a step is built from: `draw_blueprint` checks what a step is given and makes its `Blueprint`.
 A `Tower` runs the tower function on its device, forward and backward; an `Exchange` sums what the

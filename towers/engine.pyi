@@ -1,3 +1,4 @@
+from .batches.feed import iterator_of as iterator_of
 from .batches.shards import Batches as Batches
 from .batches.shards import RowBatches as RowBatches
 from .batches.shards import Shard as Shard

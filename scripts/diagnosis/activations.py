@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+import towers
 from towers.scripts.training.session import Session
 
 VIEWS = ("Identity", "Reshape", "Squeeze", "ExpandDims", "StopGradient")  # No memory of their own.
@@ -33,7 +34,7 @@ def count_activations(session: Session, num_towers: int) -> Activations | None:
     recipe = session.recipe
     if recipe.make_carried is not None and recipe.make_carried(recipe.fields, session.model):
         return None
-    batch = next(iter(session.data.train(0, 0)))
+    batch = next(towers.engine.iterator_of(session.data.train(0, 0)))
     rows = -(-int(tf.nest.flatten(batch)[0].shape[0]) // num_towers)
     specs = tf.nest.map_structure(
         lambda one: tf.TensorSpec([rows, *one.shape[1:]], one.dtype), batch

@@ -77,7 +77,7 @@ def times_processes(fields: Any, number: int) -> Any:
 def first_batch_seconds(process: towers.processes.Processes, batches: Any, epoch: int) -> float:
     """Returns the processor time until an epoch's first batch: its order, and that batch."""
     started = time.process_time()
-    next(iter(process.shards(batches, 1, epoch)))
+    next(towers.engine.iterator_of(process.shards(batches, 1, epoch)))
     return time.process_time() - started
 
 

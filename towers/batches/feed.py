@@ -19,8 +19,7 @@ REMEDY_FOR_ENDLESS_DATA = "say how many steps to train: train(steps=...), fit(st
 AHEAD = 2  # Batches on accelerators that wait there for their step.
 PATIENCE = 1.0  # Seconds: of a stop for the next batch, of a closing feed for its thread.
 POLL_SECONDS = 0.2
-
-ALL_THREADS = 2**16  # More than a pipeline has: AUTOTUNE is cut to the number of its threads.
+ALL_THREADS = 2**16  # More than a pipeline has; TensorFlow takes as many as there are.
 
 _RECEIVED: list[list[int]] = []  # The signals of each `stop_on_signals`, the innermost last.
 
@@ -37,16 +36,18 @@ def check_end(
 
 
 def iterator_of(dataset: tf.data.Dataset) -> Iterator[Any]:
-    """Returns an iterator over a data set that ends as soon as nobody holds it.
+    """Returns an iterator over a data set that ends as soon as nothing refers to it.
 
-    An iterator with TensorFlow's tuner of `AUTOTUNE` does not always: the tuner sleeps for longer
-    and longer, up to a minute, and may miss the end, which waits for it. (A cancellation calls back
-    before it counts as one: tensorflow/core/framework/cancellation.cc, `StartCancelWithStatus`.) So
-    the tuner is off, and `AUTOTUNE` is as many calls at once as the pipeline has threads.
+    TensorFlow's tuner of `AUTOTUNE` sleeps for up to a minute and may miss the end of its iterator,
+    which then waits for it: a cancellation runs its callbacks before it counts as one
+    (tensorflow/core/framework/cancellation.cc, `StartCancelWithStatus`). So the tuner is off, and
+    `AUTOTUNE` means as many parallel calls as the pipeline has threads, or as many as the data
+    set's own `options.autotune.initial_parallelism` says.
     """
     options = tf.data.Options()
     options.autotune.enabled = False
-    options.autotune.initial_parallelism = ALL_THREADS
+    given = dataset.options().autotune.initial_parallelism
+    options.autotune.initial_parallelism = given or ALL_THREADS
     return iter(dataset.with_options(options))
 
 

@@ -13,7 +13,7 @@ from towers.travel.pairs import part_sizes
 Batch = Any  # Any nest of tensors whose first dimension counts the examples.
 DIFFERING_ROWS = "All tensors of a batch must have the same number of rows"
 NO_ROWS = "A batch without examples"
-CUT_AT_ONCE = 2  # Batches: that is little work, and each one waits whole in memory.
+CUT_AT_ONCE = 2  # Batches. Cutting is little work, and each result is a whole batch in memory.
 
 Batches = Callable[[int, int], tf.data.Dataset]
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from towers.batches.feed import StopTraining, check_end
+from towers.batches.feed import StopTraining, check_end, iterator_of
 from towers.batches.shards import Batches, split
 from towers.devices.placement import check_present
 from towers.loop.updates import Action, Position, Step, StepReport, Updates
@@ -96,7 +96,7 @@ class AsynchronousUpdates(Updates):
         An update runs one tower only; a dry run shows on which devices the ops of all towers run.
         """
         dataset = split(self._batches(self.position.epoch, 0), 1)
-        for shards in dataset.take(1):
+        for shards in iterator_of(dataset.take(1)):
             self.step.dry_run(shards)
 
     def _report(self, finished: FinishedUpdate, begin: Position, is_last: bool) -> StepReport:

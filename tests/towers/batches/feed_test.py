@@ -265,21 +265,31 @@ def test_an_iterator_has_no_tuner_for_which_its_end_would_wait():
     assert threads_of(iterator_of) <= threads_of(tuned) - 30
 
 
-def test_autotune_is_as_many_calls_at_once_as_there_are_threads():
-    all_at_once = threading.Barrier(24, timeout=PATIENCE)
+@pytest.mark.parametrize(("given", "expected"), [(None, 24), (2, 2)])
+def test_autotune_is_as_many_calls_at_once_as_there_are_threads_or_as_is_said(given, expected):
+    in_turn = threading.Barrier(expected, timeout=PATIENCE)
+    lock, calls, most = threading.Lock(), set(), []
 
     def wait(number):
-        all_at_once.wait()
+        with lock:
+            calls.add(int(number))
+            most.append(len(calls))
+        in_turn.wait()
+        with lock:
+            calls.remove(int(number))
+        in_turn.wait()
         return number
 
     options = tf.data.Options()
     options.threading.private_threadpool_size = 32
+    if given is not None:
+        options.autotune.initial_parallelism = given
     dataset = tf.data.Dataset.range(24).map(
         lambda number: tf.numpy_function(wait, [number], tf.int64),
         num_parallel_calls=tf.data.AUTOTUNE,
     )
     numbers = [int(number) for number in iterator_of(dataset.with_options(options))]
-    assert numbers == list(range(24))
+    assert numbers == list(range(24)) and max(most) == expected
 
 
 @pytest.mark.parametrize("taken", [0, 1, 3])
