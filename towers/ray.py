@@ -47,7 +47,7 @@ class Run(keras.callbacks.Callback):
         logging.getLogger("tensorflow").setLevel(logging.WARNING)  # Ray has it tell much.
         self._is_chief = ray_train.get_context().get_world_rank() == 0
         self._logs: dict[str, float] | None = None  # Of an epoch that was not reported yet.
-        # Copies of a worker that was lost here; none is made before all are here.
+        # What a lost worker left here. No new copy is made before all workers are here.
         shutil.rmtree(self.folder / OWN[0], ignore_errors=True)
         if self._is_chief:
             self._fetch()
