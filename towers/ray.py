@@ -24,6 +24,7 @@ collective = import_extra("ray.train.collective", "ray", "towers.ray trains on R
 
 BEST = "best.ckpt.npz"
 OWN = (".ray", ".lock")  # Of this machine's folder alone.
+MOST_COPIES = 2  # One that is written to the storage, and one that waits.
 
 
 class Run(keras.callbacks.Callback):
@@ -47,20 +48,29 @@ class Run(keras.callbacks.Callback):
         logging.getLogger("tensorflow").setLevel(logging.WARNING)  # Ray has it tell much.
         self._is_chief = ray_train.get_context().get_world_rank() == 0
         self._logs: dict[str, float] | None = None  # Of an epoch that was not reported yet.
+        self._copied: Path | None = None  # The checkpoint that was reported last.
         # What a lost worker left here. No new copy is made before all workers are here.
         shutil.rmtree(self.folder / OWN[0], ignore_errors=True)
         if self._is_chief:
             self._fetch()
         collective.barrier()  # The others may look into the same folder.
 
-    def report(self, metrics: Mapping[str, Any]) -> None:
+    def report(self, metrics: Mapping[str, Any], *, last: bool = False) -> None:
         """Reports metrics, and the chief's newest checkpoint; every worker must call it as often.
 
-        Ray copies the checkpoint beside the training. A loop of your own calls it after each
-        `Trainer.train(epochs=...)`.
+        Ray copies the checkpoint beside the training, each once. Where the training is faster than
+        the storage, checkpoints are left out while two are on their way, since all of them would
+        fill the disk. A loop of your own calls it after each `Trainer.train(epochs=...)`.
+
+        Args:
+            metrics: names and numbers.
+            last: whether the training ends here, so that its checkpoint is never left out.
         """
         CheckpointFolder(self.folder / "checkpoints").wait()
         newest = newest_checkpoint(self.folder) if self._is_chief else None
+        if newest == self._copied or (self._num_copies() >= MOST_COPIES and not last):
+            newest = None
+        self._copied = newest or self._copied
         ray_train.report(
             dict(metrics),
             checkpoint=newest and ray_train.Checkpoint.from_directory(self._copy(newest)),
@@ -78,12 +88,17 @@ class Run(keras.callbacks.Callback):
 
     def on_train_end(self, logs: Any = None) -> None:
         """Reports the last epoch."""
-        self._report_epoch()
+        self._report_epoch(last=True)
 
-    def _report_epoch(self) -> None:
+    def _report_epoch(self, last: bool = False) -> None:
         if self._logs is not None:
-            self.report(self._logs)
+            self.report(self._logs, last=last)
             self._logs = None
+
+    def _num_copies(self) -> int:
+        """Returns how many checkpoints are on their way to the storage."""
+        copies = self.folder / OWN[0]
+        return len(os.listdir(copies)) if copies.exists() else 0
 
     def _copy(self, newest: Path) -> str:
         """Returns a folder with what Ray is to keep: the run with its newest checkpoint."""

@@ -226,6 +226,7 @@ def run_worker(arguments: Sequence[str], folder: str, run_dir: str | None, notes
 
                 kept = Run(run_dir)
                 command.run(options, lambda: kept.report({}))
+                kept.report({}, last=True)
         except Exception as error:
             cause = error.__cause__ and (error.__cause__.__cause__ or error.__cause__)
             is_full = getattr(cause, "errno", None) == errno.ENOSPC  # Room may be made.

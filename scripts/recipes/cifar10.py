@@ -11,6 +11,7 @@ Expected: 90.8 % test accuracy (seed 0) on pixels that went through JPEG of qual
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -21,8 +22,9 @@ from towers.scripts.training.recipe import Data, Recipe
 if TYPE_CHECKING:
     import keras
 
-NUM_CLASSES = 10
-SIZES = {"fast": 32, "tutorial": 24}
+    from towers.data.images.image_set import ImageSet
+
+NUM_CLASSES, TUTORIAL_SIZE = 10, 24
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,6 +37,7 @@ class Fields(ImageFields):
         flip: for fast, alternating (mirrored in every second epoch) or random.
         test_views: what an evaluation averages the outputs over: none, flips (a picture and its
             mirror image) or shifts (both, also moved by a pixel: six views).
+        widths: filters of the three blocks of fast.
         label_smoothing: fraction of each label that is spread evenly over all classes.
         response_normalization: whether tutorial uses its normalisation layers.
         weight_decay: L2 penalty on all weights of fast, on the two dense layers of tutorial.
@@ -43,24 +46,34 @@ class Fields(ImageFields):
     network: Literal["fast", "tutorial"] = "fast"
     flip: common.Flip = "alternating"
     test_views: common.Views = "shifts"
+    widths: tuple[int, ...] = (64, 256, 256)
     label_smoothing: Annotated[float, common.FRACTION] = 0.0
     response_normalization: bool = True
     weight_decay: Annotated[float, common.NOT_NEGATIVE] = 0.00133
 
 
-def make_data(fields: Fields, folder: Path, seed: int) -> Data:
-    """Returns the batches: normalised per channel, for training shifted by up to two pixels."""
-    from towers.data.images import augmentation
+def load(folder: Path, split: str) -> ImageSet:
+    """Returns CIFAR-10's training or test images."""
     from towers.data.images import cifar10 as cifar10_files
 
-    train, test = (cifar10_files.load(folder, split) for split in ("train", "test"))
+    return cifar10_files.load(folder, split)
+
+
+def make_data(
+    fields: Fields, folder: Path, seed: int, *, load: Callable[[Path, str], ImageSet] = load
+) -> Data:
+    """Returns the batches: normalised per channel, for training shifted by up to two pixels."""
+    from towers.data.images import augmentation
+
+    train, test = (load(folder, split) for split in ("train", "test"))
     if fields.network == "tutorial":
         changed, plain = augmentation.tutorial_training(), augmentation.tutorial_evaluation()
     else:
-        moments = augmentation.channel_moments(train.images)
+        moments, side = augmentation.channel_moments(train.images), train.images.shape[1]
         alternates = fields.flip == "alternating"
         flip = augmentation.alternating_flip() if alternates else augmentation.random_flip()
-        changed = augmentation.resnet_training(*moments, padding=2, mode="REFLECT", flip=flip)
+        shift = {"size": side, "padding": 2, "mode": "REFLECT"}
+        changed = augmentation.resnet_training(*moments, **shift, flip=flip)
         plain = augmentation.resnet_evaluation(*moments)
     return image_data(fields, seed, (train, changed), (test, plain))
 
@@ -70,8 +83,9 @@ def make_model(fields: Fields, data: Data) -> keras.Model:
     from towers.models import cnn, fast_cnn
 
     make: Any = {"fast": fast_cnn.fast_cnn, "tutorial": cnn.cifar_cnn}[fields.network]
-    size = SIZES[fields.network]
-    return make((size, size, 3), NUM_CLASSES, **common.arguments_for(make, fields))
+    _, side, _, channels = data.test.source.image_set.images.shape
+    size = TUTORIAL_SIZE if fields.network == "tutorial" else side
+    return make((size, size, channels), NUM_CLASSES, **common.arguments_for(make, fields))
 
 
 def initialize(fields: Fields, model: keras.Model, data: Data) -> None:

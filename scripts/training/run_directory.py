@@ -25,7 +25,8 @@ OF_IMAGES = {"validation_share": 0.0, "part": ""}
 WITHOUT_VIEWS = {"flip": "random", "test_views": "none"}
 FIELDS_BEFORE: dict[str, dict[str, Any]] = {
     **dict.fromkeys(("shapes", "mnist", "fashion_mnist", "cifar10_resnet"), OF_IMAGES),
-    "cifar10": {**OF_IMAGES, **WITHOUT_VIEWS, "network": "tutorial", "label_smoothing": 0.0},
+    "cifar10": {**OF_IMAGES, **WITHOUT_VIEWS, "network": "tutorial", "label_smoothing": 0.0}
+    | {"widths": [64, 256, 256]},
     "chatbot": {
         "marks": False,
         "normalise": "auto",

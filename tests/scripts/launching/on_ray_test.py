@@ -167,8 +167,8 @@ def train_loop(config):
     trainer = towers.Trainer(step, batches, [reports.append], run_dir=folder)
     for epoch in range(3):
         trainer.train(epochs=epoch + 1)
-        for _ in range(2 * on_ray):  # The second tells of the same checkpoint.
-            run.report({"loss": float(reports[-1].results.loss)})
+        for last in [False, epoch == 2] * on_ray:  # The second tells of the same checkpoint.
+            run.report({"loss": float(reports[-1].results.loss)}, last=last)
 if sys.argv[1:]:
     from ray.train import RunConfig, ScalingConfig
     from ray.train.tensorflow import TensorflowTrainer
@@ -191,6 +191,18 @@ def test_a_tower_function_on_two_nodes_has_the_bits_of_one_process(tmp_path):
         newest_weights(tmp_path / "kept"), weights_of(tmp_path / "alone"), strict=True
     ):
         np.testing.assert_array_equal(actual, expected)
+
+
+@needs_ray
+@pytest.mark.slow
+@pytest.mark.usefixtures("private")
+def test_a_slow_storage_gets_the_last_checkpoint_and_never_fills_the_disk(tmp_path):
+    program = "from tests.scripts.launching.slow_storage import main; main()"
+    output = run_on_nodes("-c", program, tmp_path / "kept")
+    waiting = " ".join(re.findall(r"waiting: ([\d ]+);", output))
+    assert max(map(int, waiting.split())) == 2
+    kept = sorted((tmp_path / "kept").rglob("step-*.ckpt.npz"), key=lambda path: path.name)
+    assert kept[-1].name == "step-00000030.ckpt.npz" and len(kept) < 20
 
 
 CHATBOT = ["--language", "en", "--steps", 6, "--deterministic", "--checkpoint-every", 3]

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.small_data import write_idx
 from towers.data.samples import shapes
 from towers.scripts.main import main
-from towers.scripts.recipes import cifar10, cifar10_tutorial
+from towers.scripts.recipes import cifar10, cifar10_tutorial, fashion_mnist_fast
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +39,19 @@ def test_the_first_layer_whitens_what_the_network_sees(folder):
     moments = outputs.T @ outputs / len(outputs)
     assert np.abs(moments - np.diag(np.diag(moments))).max() < 1e-3
     assert 0.5 < np.diag(moments).min() <= np.diag(moments).max() < 1 + 1e-3
+
+
+def test_the_fast_network_takes_the_images_of_fashion_mnist(tmp_path):
+    write_idx(tmp_path / "idx")
+    recipe = fashion_mnist_fast.RECIPE
+    data = recipe.make_data(recipe.fields, tmp_path / "idx", 0)
+    model = recipe.make_model(recipe.fields, data)
+    assert model.input_shape == (None, 28, 28, 1)
+    assert model.get_layer("block3_conv2").filters == 128
+    recipe.initialize(recipe.fields, model, data)
+    ((images, labels),) = data.train(0)
+    assert images.shape == (60, 28, 28, 1) and labels.shape == (60,)
+    assert model(images).shape == (60, 10)
 
 
 def test_the_tutorial_sees_its_crops(folder):
