@@ -105,7 +105,7 @@ def streams(model: LanguageModel, *, training: bool) -> StatefulTowerFn:
             lambda part: tf.where(over_rows(starts, part), tf.zeros_like(part), part), state
         )
         hidden, state = model.hidden(inputs, state, training=training)
-        return *_sums(model, hidden, targets, training), state
+        return *token_sums(model, hidden, targets, training), state
 
     return tower_fn
 
@@ -124,14 +124,22 @@ def sentences(model: LanguageModel, *, training: bool) -> TowerFn:
     def tower_fn(batch: Sequence[tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor, dict[str, tf.Tensor]]:
         inputs, targets = batch
         hidden, _ = model.hidden(inputs, training=training)
-        return _sums(model, hidden, targets, training)
+        return token_sums(model, hidden, targets, training)
 
     return tower_fn
 
 
-def _sums(
+def token_sums(
     model: LanguageModel, hidden: tf.Tensor, targets: tf.Tensor, training: bool
 ) -> tuple[tf.Tensor, tf.Tensor, dict[str, tf.Tensor]]:
+    """Returns the loss, the weight and the metrics of `streams`.
+
+    Args:
+        model: whose projection is used.
+        hidden: its inputs, [batch, steps, hidden_size].
+        targets: int32 [batch, steps].
+        training: whether gradients are computed.
+    """
     with tf.name_scope("loss"):
         counted = tf.not_equal(targets, PAD)
         return tower_sums(hidden, *model.kernel_and_bias(), targets, counted, training=training)

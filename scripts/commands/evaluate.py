@@ -43,7 +43,7 @@ def run(options: EvaluateOptions) -> int:
         if options.tune or options.decoding != DecodingOptions():
             tuned = decode_with(evaluation.session, options.decoding, tune=options.tune)
     with wrong_input(OSError):  # Such as a file of the data that is gone.
-        metrics = {**evaluation.evaluate(show), **tuned}
+        metrics = {**evaluation.evaluate(show, options.dynamic), **tuned}
         confusion = count_confusions(evaluation.session) if options.classes else None
     session, checkpoint = evaluation
     show(describe_evaluation(session, checkpoint.step, metrics))

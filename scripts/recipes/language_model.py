@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from towers.scripts.recipes.ptb_small import EVALUATION_STEPS, make_carried, make_tower_fn
+from towers.scripts.recipes.ptb_small import make_carried, make_tower_fn
 from towers.scripts.shown import show
 from towers.scripts.training import fields as common
 from towers.scripts.training.catalogue import CACHE
@@ -68,6 +68,8 @@ class Fields(common.TextFields):
         part: which part of the text is evaluated: validation or test.
         evaluation_rows: number of streams into which that part is cut; 1 carries the state from
             start to end, more are faster but lose the state where each begins.
+        evaluation_steps: tokens of a stream in a batch of the evaluation; more are faster, and
+            change nothing unless the evaluation is dynamic.
     """
 
     vocabulary_size: Annotated[int, common.POSITIVE] = 20000
@@ -95,6 +97,7 @@ class Fields(common.TextFields):
     unigram_bias: bool = True
     part: str = "validation"
     evaluation_rows: int = 16
+    evaluation_steps: int = 100
 
     exact_tokenizers = ("bytes", "spaces")
 
@@ -132,8 +135,8 @@ def evaluation_batches(fields: Fields, corpus: TextCorpus) -> Epochs:
 
     tokens, first = corpus.part(fields.part), corpus.text.begin
     if fields.form == "streams":
-        rows = fields.evaluation_rows
-        return stream_batches(tokens, rows, EVALUATION_STEPS, drop_tail=False, first=first)
+        rows, steps = fields.evaluation_rows, fields.evaluation_steps
+        return stream_batches(tokens, rows, steps, drop_tail=False, first=first)
     return piece_batches(tokens, fields.batch_size, fields.num_steps, first=first, shuffle=False)
 
 

@@ -24,8 +24,6 @@ from towers.scripts.training.recipe import Data, Recipe, describe_unknown, perpl
 if TYPE_CHECKING:
     import keras
 
-EVALUATION_STEPS = 100  # More are faster, and change nothing: the state is carried on.
-
 
 @dataclasses.dataclass(frozen=True)
 class Fields(common.Fields):
@@ -44,6 +42,8 @@ class Fields(common.Fields):
         part: which part of the text is evaluated: validation or test.
         evaluation_rows: number of streams into which that part is cut; 1 carries the state from
             start to end, more are faster but lose the state where each begins.
+        evaluation_steps: tokens of a stream in a batch of the evaluation; more are faster, and
+            change nothing unless the evaluation is dynamic.
     """
 
     form: Literal["streams", "sentences"] = "streams"
@@ -55,6 +55,7 @@ class Fields(common.Fields):
     initial_scale: float = 0.1
     part: str = "validation"
     evaluation_rows: int = 1
+    evaluation_steps: int = 100
 
 
 def make_data(fields: Fields, folder: Path, seed: int) -> Data:
@@ -73,8 +74,8 @@ def make_batches(fields: Fields, texts: Mapping[str, str], seed: int) -> Data:
     training, evaluated = corpus.part("train"), corpus.part(fields.part)
     if fields.form == "streams":
         train = stream_batches(training, fields.batch_size, fields.num_steps)
-        rows = fields.evaluation_rows
-        test = stream_batches(evaluated, rows, EVALUATION_STEPS, drop_tail=False)
+        rows, steps = fields.evaluation_rows, fields.evaluation_steps
+        test = stream_batches(evaluated, rows, steps, drop_tail=False)
     else:
         train = sentence_batches(training, fields.batch_size, seed=seed)
         test = sentence_batches(evaluated, fields.batch_size, shuffle=False)

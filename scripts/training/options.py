@@ -295,6 +295,8 @@ class EvaluateOptions(ModelOptions):
         classes: image runs: also print tables about the classes.
         tune: chatbots: first tune --mmi-weight and --length-reward on test questions that the
             evaluation does not ask.
+        dynamic: language models: the weights follow the text that was read, with this learning
+            rate, such as 0.002 (Krause et al. 2018).
         json: print one JSON object as the last line.
     """
 
@@ -305,4 +307,5 @@ class EvaluateOptions(ModelOptions):
     overrides: Overrides = ()
     classes: bool = False
     tune: bool = False
+    dynamic: Annotated[Amount | None, "RATE"] = None
     json: bool = False

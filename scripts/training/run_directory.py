@@ -23,10 +23,14 @@ IDENTITY = ("recipe", "fields", "seed", "precision", "batch_norm", "updates")
 BEFORE: dict[str, Any] = {"chooses": True}
 OF_IMAGES = {"validation_share": 0.0, "part": ""}
 WITHOUT_VIEWS = {"flip": "random", "test_views": "none"}
+WIDTHS = {"widths": [64, 256, 256]}
+OF_STREAMS = {"evaluation_steps": 100}
 FIELDS_BEFORE: dict[str, dict[str, Any]] = {
     **dict.fromkeys(("shapes", "mnist", "fashion_mnist", "cifar10_resnet"), OF_IMAGES),
-    "cifar10": {**OF_IMAGES, **WITHOUT_VIEWS, "network": "tutorial", "label_smoothing": 0.0}
-    | {"widths": [64, 256, 256]},
+    "cifar10": {
+        **{**OF_IMAGES, **WITHOUT_VIEWS, **WIDTHS},
+        **{"network": "tutorial", "label_smoothing": 0.0},
+    },
     "chatbot": {
         "marks": False,
         "normalise": "auto",
@@ -34,9 +38,13 @@ FIELDS_BEFORE: dict[str, dict[str, Any]] = {
     },
     "images": {
         **{"background": 255, "columns": [], "levels": 0, "nested": "one"},
-        **{**WITHOUT_VIEWS, "widths": [64, 256, 256]},
+        **{**WITHOUT_VIEWS, **WIDTHS},
     },
-    "language_model": {"marks": False, "normalise": "all", "documents": False, "code": False},
+    "language_model": {
+        **{"marks": False, "normalise": "all", "documents": False, "code": False},
+        **OF_STREAMS,
+    },
+    **dict.fromkeys(("ptb_small", "ptb_medium", "ptb_large", "stories"), OF_STREAMS),
 }
 RUNS = pathlib.Path("runs")  # Where `towers train` makes directories.
 # What a process that was killed may leave where no run has begun.

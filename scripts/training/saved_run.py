@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import filecmp
 import functools
+import itertools
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ import keras
 import towers
 from towers.data.prepared import digest_of
 from towers.data.text import LineCodec, TextCodec
+from towers.ground.progress import progress
 from towers.scripts.training.catalogue import restore_recipe
 from towers.scripts.training.options import DeviceOptions, EvaluateOptions, ModelOptions
 from towers.scripts.training.recipe import Data, Recipe
@@ -23,6 +25,8 @@ from towers.scripts.training.session import Session, choose_devices, open_sessio
 from towers.scripts.wrong_input import as_many_as_fit
 
 SHOWN = 130  # Characters of the variables that are named in a line.
+DYNAMIC = ("evaluation_rows=1", "evaluation_steps=5")  # As in the paper of the evaluation.
+MOST_BATCHES = 200  # Of the training text, which tell how large its gradients are.
 
 
 class OpenModel(NamedTuple):
@@ -51,8 +55,17 @@ class Evaluation(NamedTuple):
     session: Session
     checkpoint: towers.checkpoints.Checkpoint
 
-    def evaluate(self, write: Callable[[str], None]) -> dict[str, float]:
-        """Returns the metrics, and writes samples of a chatbot's answers."""
+    def evaluate(
+        self, write: Callable[[str], None], dynamic: float | None = None
+    ) -> dict[str, float]:
+        """Returns the metrics, and writes samples of a chatbot's answers.
+
+        Args:
+            write: takes the samples.
+            dynamic: the learning rate of a dynamic evaluation, or None.
+        """
+        if dynamic is not None:
+            return evaluate_dynamically(self.session, dynamic)
         metrics = self.session.evaluate()
         if self.session.answer_evaluator is not None:
             metrics.update(self.session.answer_evaluator.evaluate(write))
@@ -141,7 +154,13 @@ def open_evaluation(options: EvaluateOptions) -> Evaluation:
     checkpoint = choose_checkpoint(directory, record, options.checkpoint)
     fields = dict(record["fields"])
     fields["batch_size"] = options.batch_size or fields["batch_size"]
-    recipe = restore_recipe(record["recipe"], fields, options.overrides)
+    overrides = [*(DYNAMIC if options.dynamic is not None else ()), *options.overrides]
+    if options.dynamic is not None and fields.get("form") != "streams":
+        raise ValueError(
+            "--dynamic is for language models that read streams (form=streams). Received a run of "
+            f"{record['recipe']}; leave it out."
+        )
+    recipe = restore_recipe(record["recipe"], fields, overrides)
     if recipe.remake_data is not None:
         is_other = options.data is not None and list(options.data) != record["data"]
         text = None
@@ -164,6 +183,26 @@ def open_evaluation(options: EvaluateOptions) -> Evaluation:
     check_classes(record.get("about"), session.data.about)
     restore_model(session.model, checkpoint)
     return Evaluation(session, checkpoint)
+
+
+def evaluate_dynamically(session: Session, learning_rate: float) -> dict[str, float]:
+    """Returns the metrics of an evaluation in which the weights follow the text.
+
+    Args:
+        session: with a language model and streams.
+        learning_rate: of the evaluation.
+    """
+    from towers.models.dynamic_evaluation import DynamicEvaluation
+
+    recipe, data, iterator_of = session.recipe, session.data, towers.engine.iterator_of
+    trained_on = itertools.islice(iterator_of(data.train(0, 0)), MOST_BATCHES)
+    evaluation = DynamicEvaluation(session.model, trained_on, learning_rate=learning_rate)
+    with progress(data.test.steps_per_epoch, "evaluating", "batch") as bar:
+        found = evaluation.evaluate(iterator_of(data.test(0, 0)), bar.update)
+    metrics = dict(zip(("loss", "accuracy", "examples"), found, strict=True))
+    if recipe.derive_metrics is not None:
+        metrics.update(recipe.derive_metrics(metrics, data))
+    return metrics
 
 
 def choose_checkpoint(

@@ -126,6 +126,25 @@ def test_perplexity_counts_every_token_of_a_text_once(part, finished, folder, tm
         assert (step, perplexity) == (NUM_STEPS, pytest.approx(report["perplexity"], rel=1e-5))
 
 
+def test_a_dynamic_evaluation_follows_the_text_and_leaves_the_run_as_it_is(finished, capsys):
+    losses = []
+    for options in ([], ["--dynamic", "1e-9"], ["--dynamic", "0.005"], []):
+        assert main(["evaluate", str(finished), "--json", *options]) == 0
+        losses.append(last_object(capsys))
+    before, hardly, dynamic, after = losses
+    assert before == after
+    assert hardly["loss"] == pytest.approx(before["loss"], rel=1e-5)
+    assert hardly["tokens"] == dynamic["tokens"] == before["tokens"]
+    assert dynamic["perplexity"] == pytest.approx(math.exp(dynamic["loss"]))
+    assert dynamic["loss"] < 0.99 * before["loss"]
+
+
+def test_what_reads_no_streams_is_not_evaluated_dynamically(train, tmp_path, capsys):
+    assert train(tmp_path / "run", "--steps", "1", "--set", "form=sentences") == 0
+    assert main(["evaluate", str(tmp_path / "run"), "--dynamic", "0.002"]) == 2
+    assert "--dynamic is for language models that read streams" in capsys.readouterr().err
+
+
 def test_more_rows_count_the_same_tokens(finished, capsys):
     evaluate = ["evaluate", str(finished), "--json", "--towers", "2"]
     assert main([*evaluate, "--set", "evaluation_rows=3"]) == 0
