@@ -78,14 +78,18 @@ def make_data(
     return image_data(fields, seed, (train, changed), (test, plain))
 
 
-def make_model(fields: Fields, data: Data) -> keras.Model:
-    """Returns the network."""
+def make_model(
+    fields: Fields, data: Data, *, shape: tuple[int, int, int] = (32, 32, 3)
+) -> keras.Model:
+    """Returns the network, for images of a shape (height, width, channels)."""
     from towers.models import cnn, fast_cnn
 
-    make: Any = {"fast": fast_cnn.fast_cnn, "tutorial": cnn.cifar_cnn}[fields.network]
-    _, side, _, channels = data.test.source.image_set.images.shape
-    size = TUTORIAL_SIZE if fields.network == "tutorial" else side
-    return make((size, size, channels), NUM_CLASSES, **common.arguments_for(make, fields))
+    if fields.network == "tutorial":
+        make: Any = cnn.cifar_cnn
+        shape = (TUTORIAL_SIZE, TUTORIAL_SIZE, shape[-1])
+    else:
+        make = fast_cnn.fast_cnn
+    return make(shape, NUM_CLASSES, **common.arguments_for(make, fields))
 
 
 def initialize(fields: Fields, model: keras.Model, data: Data) -> None:

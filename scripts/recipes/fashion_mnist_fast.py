@@ -13,7 +13,7 @@ import functools
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from towers.scripts.recipes import cifar10
+from towers.scripts.recipes import cifar10, mnist
 
 if TYPE_CHECKING:
     from towers.data.images.image_set import ImageSet
@@ -34,4 +34,5 @@ RECIPE = dataclasses.replace(
     ),
     data_set="fashion_mnist",
     make_data=functools.partial(cifar10.make_data, load=load),
+    make_model=functools.partial(cifar10.make_model, shape=mnist.INPUT_SHAPE),
 )

@@ -448,7 +448,9 @@ def test_two_commands_as_on_two_machines_train_as_one_and_go_on(alone, tmp_path)
             assert "1 worker stopped" in finish(process, code=143)
             log = (folders[index] / f"worker.{index}.log").read_text()
             assert "(SIGTERM)" in log and "test  | step" not in log.split("train | step 12 ")[1]
-            assert log.splitlines()[-1].startswith("run the commands that started all processes")
+            assert log.splitlines()[-1].startswith(
+                "to continue, run the commands that started all processes"
+            )
     with both() as processes:
         for process in processes:
             finish(process)

@@ -162,8 +162,9 @@ def test_sentences_train_and_count_every_token_once(train, folder, tmp_path, cap
     assert train(tmp_path / "run", *sentences) == 0
     assert not any(name.startswith("carried") for name in arrays_of(tmp_path / "run")[1])
     assert main(["evaluate", str(tmp_path / "run"), "--json"]) == 0
+    evaluated = last_object(capsys)
     tokens = prepare_words(read_words(folder), 10000, tmp_path).part("validation")
-    assert last_object(capsys)["tokens"] == len(tokens)
+    assert evaluated["tokens"] == len(tokens)
 
 
 def test_ptb_recipes_have_the_sizes_and_schedules_of_the_paper():
