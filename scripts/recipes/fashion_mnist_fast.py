@@ -2,8 +2,8 @@
 
 Paper:    Jordan 2024, "94% on CIFAR-10 in 3.29 Seconds on a Single GPU" (arXiv:2404.00498)
 Data:     towers download fashion_mnist
-Command:  towers train fashion_mnist_fast --towers 2 --precision bfloat16
-Expected:
+Command:  towers train fashion_mnist_fast --towers 2
+Expected: 94.65 % test accuracy (24 epochs, seed 0) in 31 minutes of processor time
 """
 
 from __future__ import annotations
