@@ -14,7 +14,7 @@ import tensorflow as tf
 from towers.ground.arguments import check_above_0, check_not_negative
 from towers.models.language_model import LanguageModel, State, token_sums
 
-EPSILON = 1e-3  # Of their program, as the decay and the rate that is named in `--dynamic`.
+EPSILON = 1e-3  # Of their program, as the decay.
 Batch = tuple[tf.Tensor, ...]  # (inputs, targets, starts) of one or more streams.
 Sums = tuple[tf.Tensor, tf.Tensor, tf.Tensor]  # Of the loss, of the tokens, of the right ones.
 
@@ -25,7 +25,7 @@ class DynamicEvaluation:
     Args:
         model: the trained model, in float32 or float64.
         trained_on: batches of the training text, which tell how large gradients are.
-        learning_rate: above 0; 0.002 in the paper's program.
+        learning_rate: above 0, such as 0.0007.
         decay: share of its change that an average weight loses with each batch.
 
     Raises:
@@ -42,15 +42,16 @@ class DynamicEvaluation:
     ):
         check_above_0(learning_rate=learning_rate)
         check_not_negative(decay=decay)
-        self._model, self._rate, self._decay = model, learning_rate, decay
+        self._model = model
         self._weights = model.trainable_variables
         self._trained = [tf.identity(weight.value) for weight in self._weights]
-        self._roots = self._find_roots(trained_on)
-        total = tf.add_n([tf.reduce_sum(root) for root in self._roots])
-        size = tf.add_n([tf.size(root, tf.int64) for root in self._roots])
+        roots = self._find_roots(trained_on)
+        total = tf.add_n([tf.reduce_sum(root) for root in roots])
+        size = tf.add_n([tf.size(root, tf.int64) for root in roots])
         mean = total / tf.cast(size, total.dtype)
+        self._rates = [learning_rate / (root + EPSILON) for root in roots]
         # A weight never goes further back than to where it began.
-        self._pulls = [tf.minimum(decay * root / mean, 1.0) for root in self._roots]
+        self._pulls = [tf.minimum(decay * root / mean, 1.0) for root in roots]
 
     def evaluate(
         self, batches: Iterable[Batch], after_batch: Callable[[], object] = lambda: None
@@ -87,14 +88,13 @@ class DynamicEvaluation:
             )
         return [tf.sqrt(sum_ / tf.cast(count, sum_.dtype)) for sum_ in squares]
 
+    @tf.function(jit_compile=True, autograph=False)  # One pass over each weight.
     def _change(self, gradients: Sequence[tf.Tensor]) -> None:
-        for weight, trained, root, pull, gradient in zip(
-            self._weights, self._trained, self._roots, self._pulls, gradients, strict=True
+        for weight, trained, rate, pull, gradient in zip(
+            self._weights, self._trained, self._rates, self._pulls, gradients, strict=True
         ):
             value = weight.value
-            weight.assign(
-                value + pull * (trained - value) - self._rate * gradient / (root + EPSILON)
-            )
+            weight.assign(value + pull * (trained - value) - rate * gradient)
 
     def _run(
         self,

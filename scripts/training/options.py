@@ -296,7 +296,7 @@ class EvaluateOptions(ModelOptions):
         tune: chatbots: first tune --mmi-weight and --length-reward on test questions that the
             evaluation does not ask.
         dynamic: language models: the weights follow the text that was read, with this learning
-            rate, such as 0.002 (Krause et al. 2018).
+            rate, such as 0.0007 (Krause et al. 2018).
         json: print one JSON object as the last line.
     """
 
