@@ -2,6 +2,7 @@
 
 import argparse
 import ast
+import dataclasses
 import functools
 import importlib.util
 import inspect
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from benchmarks import made
 from benchmarks.commands import build_parser as build_benchmarks_parser
 from tests.paths import ROOT
 from towers.data.reading.dialogues import KINDS
@@ -128,10 +130,14 @@ def subparsers_of(parser):
 
 @functools.cache
 def recipe_fields():
-    """Returns the names of each recipe's fields, by the recipe's name."""
+    """Returns the names of each recipe's fields, by the recipe's name; benchmarks make up some."""
+    made_up = {field.name for field in dataclasses.fields(made.Fields)}
     return {
-        name: {field for field, _, _ in GENERATE.recipe_fields(name)}
-        for name in GENERATE.recipe_names()
+        **dict.fromkeys(["made", *made.RECIPES], made_up),
+        **{
+            name: {field for field, _, _ in GENERATE.recipe_fields(name)}
+            for name in GENERATE.recipe_names()
+        },
     }
 
 
