@@ -80,10 +80,8 @@ def check_same(before: dict[str, Any], now: dict[str, Any], directory: RunDirect
             f"{as_many_as_fit(differences, '; ', SHOWN)}. Use the earlier settings, choose "
             f"another directory (--run-dir {directory.free_name}), or replace that run with "
             "--overwrite."
-            + (
-                f" If the data has grown, use another --run-dir with --init-from {directory.path}."
-                * is_other
-            )
+            + f" If the data grew, begin there with --init-from {directory.path}."
+            * is_other
         )
 
 

@@ -71,7 +71,7 @@ class MetricsFile:
         for text in texts:
             try:
                 line = json.loads(text)
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue
             if isinstance(line, dict) and isinstance(line.get("step"), int) and "kind" in line:
                 lines.append(line)

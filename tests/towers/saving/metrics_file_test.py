@@ -62,6 +62,13 @@ def test_a_line_that_a_kill_left_half_written_is_removed(tmp_path):
     assert metrics.path.read_bytes() == whole
 
 
+def test_what_is_no_line_is_passed_by(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    line = '{"kind": "train", "step": 1}'
+    path.write_text("\n".join(["[" * 100_000, "[1]", '{"step": 2}', line]))
+    assert MetricsFile(path).read() == [{"kind": "train", "step": 1}]
+
+
 def test_numbers_that_json_lacks_are_null(tmp_path):
     metrics = MetricsFile(tmp_path / "metrics.jsonl")
     metrics.write(TEST, 1, {"loss": float("nan"), "perplexity": float("inf"), "accuracy": 1 / 3})
