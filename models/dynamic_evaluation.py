@@ -16,7 +16,7 @@ from towers.models.language_model import LanguageModel, State, token_sums
 
 EPSILON = 1e-3  # Of their program, as the decay.
 Batch = tuple[tf.Tensor, ...]  # (inputs, targets, starts) of one or more streams.
-Sums = tuple[tf.Tensor, tf.Tensor, tf.Tensor]  # Of the loss, of the tokens, of the right ones.
+Sums = tuple[tf.Tensor, tf.Tensor, tf.Tensor]  # Of the loss, of the tokens, of the correct ones.
 
 
 class DynamicEvaluation:
@@ -65,11 +65,11 @@ class DynamicEvaluation:
             after_batch: called after each one.
         """
         try:
-            loss, tokens, right = self._run(batches, self._change, after_batch)
+            loss, tokens, correct = self._run(batches, self._change, after_batch)
         finally:
             for weight, trained in zip(self._weights, self._trained, strict=True):
                 weight.assign(trained)
-        return loss / tokens, right / tokens, tokens
+        return loss / tokens, correct / tokens, tokens
 
     def _find_roots(self, batches: Iterable[Batch]) -> list[tf.Tensor]:
         """Returns the roots of the mean squares of each weight's gradients, in its shape."""
@@ -78,17 +78,16 @@ class DynamicEvaluation:
 
         def note(gradients: Sequence[tf.Tensor]) -> None:
             count.assign_add(1)
-            for sum_, gradient in zip(squares, gradients, strict=True):
-                sum_.assign_add(tf.square(gradient))
+            for total, gradient in zip(squares, gradients, strict=True):
+                total.assign_add(tf.square(gradient))
 
         self._run(batches, note)
         if not count.numpy():
             raise ValueError(
                 "Dynamic evaluation needs batches of the training text. Received none."
             )
-        return [tf.sqrt(sum_ / tf.cast(count, sum_.dtype)) for sum_ in squares]
+        return [tf.sqrt(total / tf.cast(count, total.dtype)) for total in squares]
 
-    @tf.function(jit_compile=True, autograph=False)  # One pass over each weight.
     def _change(self, gradients: Sequence[tf.Tensor]) -> None:
         for weight, trained, rate, pull, gradient in zip(
             self._weights, self._trained, self._rates, self._pulls, gradients, strict=True
@@ -102,7 +101,7 @@ class DynamicEvaluation:
         use: Callable[[Sequence[tf.Tensor]], None],
         after_batch: Callable[[], object] = lambda: None,
     ) -> tuple[float, float, float]:
-        """Returns the sums of loss, tokens and right ones; `use` gets each batch's gradients."""
+        """Returns the sums of loss, tokens and correct ones; `use` gets each batch's gradients."""
         step = tf.function(lambda batch, state: self._step(batch, state, use))
         totals, state = [0.0, 0.0, 0.0], None
         for batch in batches:

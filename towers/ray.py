@@ -47,7 +47,8 @@ class Run(keras.callbacks.Callback):
         self.folder = Path(folder or tempfile.mkdtemp(prefix="towers-"))
         logging.getLogger("tensorflow").setLevel(logging.WARNING)  # Ray has it tell much.
         self._is_chief = ray_train.get_context().get_world_rank() == 0
-        self._logs: dict[str, float] | None = None  # Of an epoch that was not reported yet.
+        self._logs: dict[str, float] = {}
+        self._is_due = False  # Whether an epoch was not reported yet.
         self._copied: Path | None = None  # The checkpoint that was reported last.
         # What a lost worker left here. No new copy is made before all workers are here.
         shutil.rmtree(self.folder / OWN[0], ignore_errors=True)
@@ -79,21 +80,19 @@ class Run(keras.callbacks.Callback):
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Reports the epoch before, whose checkpoint is saved by now."""
-        self._report_epoch()
+        if self._is_due:
+            self.report(self._logs)
+        self._is_due = False
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Notes what is to be reported."""
         self._logs = {name: float(value) for name, value in (logs or {}).items()}
         self._logs["epoch"] = epoch
+        self._is_due = True
 
     def on_train_end(self, logs: Any = None) -> None:
-        """Reports the last epoch."""
-        self._report_epoch(last=True)
-
-    def _report_epoch(self, last: bool = False) -> None:
-        if self._logs is not None:
-            self.report(self._logs, last=last)
-            self._logs = None
+        """Reports the last epoch, and the last checkpoint wherever it was saved."""
+        self.report(self._logs, last=True)
 
     def _num_copies(self) -> int:
         """Returns how many checkpoints are on their way to the storage."""

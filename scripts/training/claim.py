@@ -74,14 +74,13 @@ def check_same(before: dict[str, Any], now: dict[str, Any], directory: RunDirect
     is_other = "data_key" in now and before.get("data_key") != now["data_key"]
     if is_other:
         differences.append("the content of the data, or how it is prepared")
+    grown = f", with --init-from {directory.path} if the data grew" * is_other
     if differences:
         raise ValueError(
             f"{directory.path} holds a run that cannot continue with these settings: "
             f"{as_many_as_fit(differences, '; ', SHOWN)}. Use the earlier settings, choose "
-            f"another directory (--run-dir {directory.free_name}), or replace that run with "
+            f"another directory (--run-dir {directory.free_name}{grown}), or replace that run with "
             "--overwrite."
-            + f" If the data grew, begin there with --init-from {directory.path}."
-            * is_other
         )
 
 

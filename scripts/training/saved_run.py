@@ -16,12 +16,11 @@ import keras
 import towers
 from towers.data.prepared import digest_of
 from towers.data.text import LineCodec, TextCodec
-from towers.ground.progress import progress
 from towers.scripts.training.catalogue import restore_recipe
 from towers.scripts.training.options import DeviceOptions, EvaluateOptions, ModelOptions
 from towers.scripts.training.recipe import Data, Recipe
 from towers.scripts.training.run_directory import RunDirectory
-from towers.scripts.training.session import Session, choose_devices, open_session
+from towers.scripts.training.session import Measure, Session, choose_devices, open_session
 from towers.scripts.wrong_input import as_many_as_fit
 
 SHOWN = 130  # Characters of the variables that are named in a line.
@@ -65,7 +64,7 @@ class Evaluation(NamedTuple):
             dynamic: the learning rate of a dynamic evaluation, or None.
         """
         if dynamic is not None:
-            return evaluate_dynamically(self.session, dynamic)
+            return self.session.evaluate(dynamically(self.session, dynamic))
         metrics = self.session.evaluate()
         if self.session.answer_evaluator is not None:
             metrics.update(self.session.answer_evaluator.evaluate(write))
@@ -154,15 +153,12 @@ def open_evaluation(options: EvaluateOptions) -> Evaluation:
     checkpoint = choose_checkpoint(directory, record, options.checkpoint)
     fields = dict(record["fields"])
     fields["batch_size"] = options.batch_size or fields["batch_size"]
-    overrides = [*(DYNAMIC if options.dynamic is not None else ()), *options.overrides]
-    if options.dynamic is not None and fields.get("form") != "streams":
-        raise ValueError(
-            "--dynamic is for language models that read streams (form=streams). Received a run of "
-            f"{record['recipe']}; leave it out."
-        )
-    recipe = restore_recipe(record["recipe"], fields, overrides)
+    is_other = options.data is not None and list(options.data) != record["data"]
+    if options.dynamic is not None:
+        check_dynamic(record, is_other)
+        options = dataclasses.replace(options, overrides=(*DYNAMIC, *options.overrides))
+    recipe = restore_recipe(record["recipe"], fields, options.overrides)
     if recipe.remake_data is not None:
-        is_other = options.data is not None and list(options.data) != record["data"]
         text = None
         if is_other and directory.text.exists():
             codec = LineCodec if recipe.command == "generate" else TextCodec
@@ -185,24 +181,37 @@ def open_evaluation(options: EvaluateOptions) -> Evaluation:
     return Evaluation(session, checkpoint)
 
 
-def evaluate_dynamically(session: Session, learning_rate: float) -> dict[str, float]:
-    """Returns the metrics of an evaluation in which the weights follow the text.
+def check_dynamic(record: dict[str, Any], is_other: bool) -> None:
+    """Raises ValueError if a run cannot be evaluated dynamically, or not on other data."""
+    if record["fields"].get("form") != "streams":
+        raise ValueError(
+            "--dynamic is for language models that read streams (form=streams). Received a run of "
+            f"{record['recipe']}; leave it out."
+        )
+    if is_other:
+        raise ValueError(
+            "--dynamic needs the text of the training, which tells how large gradients are. "
+            "Received other --data; leave one of them out."
+        )
+
+
+def dynamically(session: Session, learning_rate: float) -> Measure:
+    """Returns what measures a language model whose weights follow the text.
 
     Args:
-        session: with a language model and streams.
+        session: with streams.
         learning_rate: of the evaluation.
     """
     from towers.models.dynamic_evaluation import DynamicEvaluation
 
-    recipe, data, iterator_of = session.recipe, session.data, towers.engine.iterator_of
-    trained_on = itertools.islice(iterator_of(data.train(0, 0)), MOST_BATCHES)
-    evaluation = DynamicEvaluation(session.model, trained_on, learning_rate=learning_rate)
-    with progress(data.test.steps_per_epoch, "evaluating", "batch") as bar:
-        found = evaluation.evaluate(iterator_of(data.test(0, 0)), bar.update)
-    metrics = dict(zip(("loss", "accuracy", "examples"), found, strict=True))
-    if recipe.derive_metrics is not None:
-        metrics.update(recipe.derive_metrics(metrics, data))
-    return metrics
+    def measure(after_batch: Callable[[], object]) -> dict[str, float]:
+        data, iterator_of = session.data, towers.engine.iterator_of
+        trained_on = itertools.islice(iterator_of(data.train(0, 0)), MOST_BATCHES)
+        evaluation = DynamicEvaluation(session.model, trained_on, learning_rate=learning_rate)
+        found = evaluation.evaluate(iterator_of(data.test(0, 0)), after_batch)
+        return dict(zip(("loss", "accuracy", "examples"), found, strict=True))
+
+    return measure
 
 
 def choose_checkpoint(

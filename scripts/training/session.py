@@ -17,6 +17,9 @@ from towers.scripts.training.catalogue import DATA_SETS
 from towers.scripts.training.options import DeviceOptions, TrainOptions
 from towers.scripts.training.recipe import AnswerEvaluator, Data, Recipe
 
+# Takes what is called after each batch, and returns means over the test data.
+Measure = Callable[[Callable[[], object]], dict[str, float]]
+
 
 class Session(NamedTuple):
     """A recipe with everything that its training and evaluation need.
@@ -28,7 +31,8 @@ class Session(NamedTuple):
         devices: the towers' devices, and a line that describes them.
         placement: the towers' devices, and where the variables live.
         processes: all processes of the training, this one among them.
-        evaluate: `evaluate() -> dict` of means over the test data.
+        evaluate: `evaluate() -> dict` of means over the test data, as the towers find them or, with
+            `evaluate(measure)`, as `measure(after_batch)` does.
         answer_evaluator: judges the model's answers, None if it gives none.
     """
 
@@ -38,7 +42,7 @@ class Session(NamedTuple):
     devices: towers.devices.Devices
     placement: towers.Placement
     processes: towers.processes.Processes
-    evaluate: Callable[[], dict[str, float]]
+    evaluate: Callable[..., dict[str, float]]
     answer_evaluator: AnswerEvaluator | None
 
 
@@ -116,7 +120,7 @@ def data_paths(recipe: Recipe, given: Sequence[str] | None) -> Any:
 
 def make_evaluate(
     recipe: Recipe, model: keras.Model, data: Data, placement: towers.Placement
-) -> Callable[[], dict[str, float]]:
+) -> Callable[..., dict[str, float]]:
     """Returns a function that evaluates the model as it is; its graph is built when first used."""
     carried = carried_state(recipe, model, data.test)
     num_rows = None if carried is None else carried.num_rows  # A tower without a row would idle.
@@ -127,10 +131,13 @@ def make_evaluate(
         tower_fn = recipe.make_tower_fn(recipe.fields, model, False)
         return towers.build_evaluation_step(tower_fn, model, used, data.test, carried)
 
-    def evaluate() -> dict[str, float]:
+    def on_towers(after_batch: Callable[[], object]) -> dict[str, float]:
+        step().after_batch = after_batch
+        return towers.evaluate_step(step(), data.test(0, 0))
+
+    def evaluate(measure: Measure = on_towers) -> dict[str, float]:
         with progress(data.test.steps_per_epoch, "evaluating", "batch") as bar:
-            step().after_batch = bar.update
-            metrics = towers.evaluate_step(step(), data.test(0, 0))
+            metrics = measure(bar.update)
         if recipe.derive_metrics is not None:
             metrics.update(recipe.derive_metrics(metrics, data))
         return metrics

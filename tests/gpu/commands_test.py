@@ -89,7 +89,8 @@ def test_a_chatbot_of_a_gpu_is_evaluated_asked_and_exported_there(network, run, 
 def test_a_language_model_of_a_gpu_is_evaluated_and_writes_there(run, tmp_path):
     run_dir = tmp_path / "run"
     run(2, *train("stories", run_dir, *REPLICATED))
-    assert "perplexity" in run(2, "evaluate", run_dir)
+    for options in ([], ["--dynamic", "0.001"]):
+        assert "perplexity" in run(2, "evaluate", run_dir, *options)
     run(1, "generate", run_dir, "--prompt", "the")
 
 

@@ -340,7 +340,7 @@ def test_run_refuses_other_images(run, cifar, capsys):
     path.write_bytes(path.read_bytes()[:-1] + b"!")
     for expected in (
         "the content of the data",
-        "If the data grew, begin there with --init",
+        "if the data grew)",
     ):
         refuse(other_run(run, "--data", str(cifar)), capsys, expected)
     assert digests(run) == before

@@ -114,6 +114,9 @@ def check_another_text(run, folder, capsys):
     assert report["tokens"] == len(ids) + 1 and report["part"] == "validation"
     unknown = ids.count(own.vocabulary.unknown) / (len(ids) + 1)
     assert report["unknown_rate"] == pytest.approx(unknown) and unknown
+    options = ["--data", folder / "other.txt", "--dynamic", "0.001"]
+    assert run("evaluate", folder / "run", *options) == 2
+    assert "--dynamic needs the text of the training" in capsys.readouterr().err
 
 
 def evaluate(run, run_dir, capsys, *options):
