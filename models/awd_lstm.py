@@ -1,7 +1,7 @@
 """A recurrent language model with tied weights, variational dropout and dropped recurrent weights.
 
 Merity, Keskar and Socher 2018, "Regularizing and Optimizing LSTM Language Models" (AWD-LSTM). Its
-optimizer NT-ASGD and its activation regularisation (sections 3 and 4.6) are not here.
+optimizer NT-ASGD (section 3) is not here.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import keras
 import tensorflow as tf
 from keras import layers
 
-from towers.ground.arguments import check_at_least, check_fraction
+from towers.ground.arguments import check_at_least, check_fraction, check_not_negative
 from towers.models.language_model import LanguageModel
 from towers.models.rnn_lm import lstm
 from towers.models.text_layers import Embedding, Projection
@@ -37,6 +37,10 @@ class AWDLanguageModel(LanguageModel):
         weight_dropout_rate: fraction of the recurrent weights dropped (DropConnect, section 2).
         word_dropout_rate: fraction of the vocabulary's words whose vectors are zero in a batch
             (section 4.3).
+        activation_penalty: factor of the mean square of the last layer's outputs after dropout,
+            which training adds to the loss of each token (section 4.6, AR; 2 in the paper).
+        temporal_penalty: the same of the mean square by which these outputs change from token to
+            token (TAR; 1 in the paper).
         name, options: of every Keras model.
     """
 
@@ -52,6 +56,8 @@ class AWDLanguageModel(LanguageModel):
         output_dropout_rate: float = 0.4,
         weight_dropout_rate: float = 0.5,
         word_dropout_rate: float = 0.1,
+        activation_penalty: float = 0.0,
+        temporal_penalty: float = 0.0,
         name: str = "awd_lstm",
         **options: Any,
     ):
@@ -70,6 +76,9 @@ class AWDLanguageModel(LanguageModel):
             weight_dropout_rate=weight_dropout_rate,
             word_dropout_rate=word_dropout_rate,
         )
+        check_not_negative(activation_penalty=activation_penalty, temporal_penalty=temporal_penalty)
+        self.activation_penalty = activation_penalty
+        self.temporal_penalty = temporal_penalty
         units = [*[hidden_size] * (num_layers - 1), embedding_size]
         self.vocabulary_size = vocabulary_size
         self.hidden_size = units[-1]
@@ -117,6 +126,21 @@ class AWDLanguageModel(LanguageModel):
             x = dropout(x, training=training)
             after.append(new)
         return x, tuple(after)
+
+    def penalty(self, hidden: tf.Tensor, counted: tf.Tensor) -> tf.Tensor | None:
+        """Returns the penalties of the last layer's outputs, as `LanguageModel` does.
+
+        The paper's TAR takes the outputs before dropout; here the factor makes up for what dropout,
+        the same at every token, adds to the squares on average.
+        """
+        if not self.activation_penalty and not self.temporal_penalty:
+            return None
+        counted = tf.cast(counted, hidden.dtype)
+        sizes = tf.reduce_mean(tf.square(hidden), axis=-1) * counted
+        moves = hidden[:, 1:] - hidden[:, :-1]
+        changes = tf.reduce_mean(tf.square(moves), axis=-1) * counted[:, 1:]
+        temporal = self.temporal_penalty * (1 - self.dropouts[-1].rate)
+        return self.activation_penalty * tf.reduce_sum(sizes) + temporal * tf.reduce_sum(changes)
 
     def layers_in_order(self) -> list[list[layers.Layer]]:
         """Returns the layers in the order in which they run; those of a block belong together."""

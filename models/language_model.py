@@ -72,6 +72,16 @@ class LanguageModel(keras.Model):
         """Returns the output projection, [vocabulary, hidden_size] and [vocabulary]."""
         return self.projection.weights_and_bias()
 
+    def penalty(self, hidden: tf.Tensor, counted: tf.Tensor) -> tf.Tensor | None:
+        """Returns what training adds to the sum of the loss, a scalar, or None for nothing.
+
+        Args:
+            hidden: the inputs of the projection in training, [batch, length, hidden_size], in the
+                dtype of the loss.
+            counted: bool [batch, length], False for padding.
+        """
+        return None
+
     @property
     def output_bias(self) -> keras.Variable:
         """The bias of the output projection, [vocabulary]."""
@@ -91,7 +101,8 @@ def streams(model: LanguageModel, *, training: bool) -> StatefulTowerFn:
     inputs and targets are int32 [batch, steps]; starts is bool [batch], True for rows whose state
     is reset to zero. The results are scalars, summed over the targets that are not padding:
 
-    - loss_sum: cross-entropy, float32 or, of a float64 model, float64.
+    - loss_sum: cross-entropy, in training with the model's `penalty`; float32 or, of a float64
+      model, float64.
     - weight: number of these tokens.
     - metrics: `{"accuracy": number of them that were the most probable prediction}`.
     - state: for the next batch.
@@ -142,4 +153,7 @@ def token_sums(
     """
     with tf.name_scope("loss"):
         counted = tf.not_equal(targets, PAD)
-        return tower_sums(hidden, *model.kernel_and_bias(), targets, counted, training=training)
+        kernel_and_bias = model.kernel_and_bias()
+        loss, *others = tower_sums(hidden, *kernel_and_bias, targets, counted, training=training)
+        penalty = model.penalty(tf.cast(hidden, loss.dtype), counted) if training else None
+        return loss if penalty is None else loss + penalty, *others

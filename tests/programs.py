@@ -61,7 +61,7 @@ def descendants_of(pid: int) -> list[int]:
 def finish(process: subprocess.Popen, code: int = 0, patience: float = PATIENCE) -> str:
     """Waits for a program's end and returns what it printed; any other exit code is an error."""
     output = process.communicate(timeout=patience)[0]
-    assert process.returncode == code, output
+    assert process.returncode == code, f"exit code {process.returncode}, not {code}:\n{output}"
     return output
 
 

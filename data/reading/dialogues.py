@@ -129,11 +129,7 @@ KINDS = {kind: file_format.form for kind, file_format in FORMATS.items()}
 COLUMNS = (
     "--set columns=NAME,NAME names question and answer, --set sender=NAME --set text=NAME messages"
 )
-ADVICE = (
-    f"The kinds are {', '.join(KINDS)}. In CSV, JSON and Parquet, {COLUMNS}. Or write a line "
-    "`question TAB answer` for each pair: "
-    """awk -F'SEPARATOR' '{print $1 "\\t" $2}' FILE > chats.tsv"""
-)
+ADVICE = f"Write a line `question TAB answer` for each pair; in CSV, JSON and Parquet, {COLUMNS}."
 OTHER_ADVICE = {
     "HTML or XML": "Export the chat as JSON or text: Telegram, Instagram and Discord have JSON, "
     "imessage-exporter has `-f txt`.",
@@ -372,8 +368,8 @@ def _description(file: DialogueFile) -> str:
     is_decoded = damaged <= UNDECODED_FRACTION * len(lines)
     columns = ",".join(file.layout.columns)
     missing = f"no columns {columns} and " if columns else ""
-    hint = "" if is_decoded else f" ({ENCODING_ADVICE})"
-    return f"{missing}lines of no known kind, first {lines[0][:40]!r}{hint}. {ADVICE}"
+    advice = ADVICE if is_decoded else f"{ENCODING_ADVICE[0].upper()}{ENCODING_ADVICE[1:]}."
+    return f"{missing}lines of no known kind, first {lines[0][:40]!r}. {advice}"
 
 
 def _nothing_usable(path: Path, kind: str, found: ReadingReport) -> str:

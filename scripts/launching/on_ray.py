@@ -36,6 +36,7 @@ OPEN = (
     "read and write your files; let only the machines of the cluster reach each other"
 )
 NODES_SECONDS = 600  # For which a lost machine may be replaced.
+REFUSED_SECONDS = 10  # After which a worker ends that waits for one that refused its input.
 WITH_FEWER, FEWER_SECONDS = "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", {False: "60", True: "20"}
 # Otherwise Ray leaves out lines that look alike, goes into a folder of its own, and logs what is
 # printed.
@@ -228,8 +229,7 @@ def run_worker(arguments: Sequence[str], folder: str, run_dir: str | None, notes
                 command.run(options, lambda: kept.report({}))
                 kept.report({}, last=True)
         except Exception as error:
-            cause = error.__cause__ and (error.__cause__.__cause__ or error.__cause__)
-            is_full = getattr(cause, "errno", None) == errno.ENOSPC  # Room may be made.
+            is_full = os.strerror(errno.ENOSPC) in str(error)  # Room may be made.
             is_wrong = isinstance(error, WrongInputError) and not is_full
             refused = f"{place}: {error}" if is_wrong else ""
             if not ray.get(notes.tell.remote(refused=refused))[1]:
@@ -260,14 +260,20 @@ class Prefixed:
 
 @contextlib.contextmanager
 def asked_by(notes: Any) -> Iterator[None]:
-    """The scope in which this worker's training ends once the driver asks for it."""
+    """The scope in which this worker's training ends once the driver asks for it.
+
+    Where another worker refused its input, this one may wait in a collective that nothing ends.
+    """
     import ray
 
     ended = threading.Event()
 
     def look() -> None:
-        while not ended.wait(1.0):
-            number, _ = ray.get(notes.tell.remote())
+        refused = ""
+        while not ended.wait(REFUSED_SECONDS if refused else 1.0):
+            if refused:
+                os._exit(WRONG_INPUT)
+            number, refused = ray.get(notes.tell.remote())
             if number:
                 towers.actions.request_stop(number)
 

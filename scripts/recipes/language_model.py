@@ -64,6 +64,8 @@ class Fields(common.TextFields):
         output_dropout_rate: for awd_lstm, fraction of the last layer's outputs that is dropped.
         weight_dropout_rate: for awd_lstm, fraction of the recurrent weights that is dropped.
         word_dropout_rate: for awd_lstm, fraction of the words that is dropped.
+        activation_penalty: for awd_lstm, factor of the squared outputs in the training loss.
+        temporal_penalty: for awd_lstm, factor of their squared change from token to token.
         unigram_bias: whether the untrained network predicts each token as often as it occurs in the
             training text.
         part: which part of the text is evaluated: validation or test.
@@ -95,6 +97,8 @@ class Fields(common.TextFields):
     output_dropout_rate: Annotated[float, common.FRACTION] = 0.2
     weight_dropout_rate: Annotated[float, common.FRACTION] = 0.2
     word_dropout_rate: Annotated[float, common.FRACTION] = 0.0
+    activation_penalty: Annotated[float, common.NOT_NEGATIVE] = 0.0
+    temporal_penalty: Annotated[float, common.NOT_NEGATIVE] = 0.0
     unigram_bias: bool = True
     part: str = "validation"
     evaluation_rows: int = 16

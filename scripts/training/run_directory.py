@@ -42,6 +42,7 @@ FIELDS_BEFORE: dict[str, dict[str, Any]] = {
     },
     "language_model": {
         **{"marks": False, "normalise": "all", "documents": False, "code": False},
+        **{"activation_penalty": 0.0, "temporal_penalty": 0.0},
         **OF_STREAMS,
     },
     **dict.fromkeys(("ptb_small", "ptb_medium", "ptb_large", "stories"), OF_STREAMS),

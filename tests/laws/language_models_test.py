@@ -28,6 +28,8 @@ NETWORKS = {
         embedding_size=8,
         hidden_size=10,
         word_dropout_rate=0.0,
+        activation_penalty=2.0,
+        temporal_penalty=1.0,
         **({**NONE} if not rates else {}),
     ),
     "transformer": lambda **rates: TransformerLanguageModel(

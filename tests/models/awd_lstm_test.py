@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from towers.models.awd_lstm import AWDLanguageModel, WeightDroppedLSTM, same_at_every_token
+from towers.models.language_model import sentences
 
 VOCABULARY, SIZE, UNITS = 13, 4, 6
 
@@ -82,6 +83,36 @@ def test_recurrent_weights_are_dropped_in_training_alone():
     assert np.isclose(dropped, without, atol=1e-6).mean() >= 0.6  # One of 100 weights may stay.
 
 
+def test_the_penalties_of_the_outputs_are_those_of_numpy():
+    """In training alone, and of counted tokens alone; dropout of a half doubles the squares."""
+    penalties = {"activation_penalty": 2.0, "temporal_penalty": 1.0}
+    model = make_model(output_dropout_rate=0.5, **penalties)
+    random = np.random.default_rng(1)
+    hidden, counted = random.normal(size=(2, 5, SIZE)), np.array([[1] * 5, [1, 1, 1, 0, 0]], bool)
+    found = model.penalty(tf.constant(hidden), tf.constant(counted))
+    rows = [row[:length] for row, length in zip(hidden, (5, 3), strict=True)]
+    sizes = [(token**2).mean() for row in rows for token in row]
+    changes = [(change**2).mean() for row in rows for change in np.diff(row, axis=0)]
+    np.testing.assert_allclose(found, 2 * sum(sizes) + 0.5 * sum(changes), rtol=1e-12)
+    assert make_model().penalty(tf.constant(hidden), tf.constant(counted)) is None
+
+
+def test_the_training_loss_has_the_penalties_and_that_of_an_evaluation_has_not():
+    rates = ("dropout_rate", "input_dropout_rate", "output_dropout_rate", "weight_dropout_rate")
+    model = make_model(word_dropout_rate=0.0, **dict.fromkeys(rates, 0.0))
+    tokens = some_tokens((2, 6))
+    batch = (tokens[:, :-1], tokens[:, 1:])
+    losses = {}
+    for training in (False, True):
+        losses[training, 0] = sentences(model, training=training)(batch)[0]
+        model.activation_penalty = 3.0
+        losses[training, 3] = sentences(model, training=training)(batch)[0]
+        model.activation_penalty = 0.0
+    squares = tf.reduce_sum(tf.reduce_mean(tf.square(model.hidden(batch[0])[0]), -1))
+    np.testing.assert_allclose(losses[True, 3] - losses[True, 0], 3 * squares, rtol=1e-4)
+    assert losses[False, 3] == losses[False, 0]
+
+
 def test_words_are_dropped_whole_and_the_same_ones_everywhere():
     model = make_model(
         word_dropout_rate=0.5, input_dropout_rate=0.0, dropout_rate=0.0, weight_dropout_rate=0.0
@@ -93,7 +124,10 @@ def test_words_are_dropped_whole_and_the_same_ones_everywhere():
     assert hidden.shape == (2, 4, SIZE)
 
 
-@pytest.mark.parametrize("wrong", [{"weight_dropout_rate": 1.0}, {"word_dropout_rate": -0.1}])
-def test_a_share_outside_of_its_bounds_is_refused(wrong):
-    with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be in"):
+@pytest.mark.parametrize(
+    "wrong",
+    [{"weight_dropout_rate": 1.0}, {"word_dropout_rate": -0.1}, {"activation_penalty": -1.0}],
+)
+def test_a_number_outside_of_its_bounds_is_refused(wrong):
+    with pytest.raises(ValueError, match=f"{next(iter(wrong))} must (be in|not be negative)"):
         make_model(**wrong)

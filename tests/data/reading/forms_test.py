@@ -378,7 +378,7 @@ def test_archives_are_refused_also_where_their_bytes_look_like_records(tmp_path)
 def test_one_bad_byte_is_no_other_encoding(tmp_path):
     with pytest.raises(ValueError, match="lines of no known kind") as error:
         read_bytes(tmp_path, b"some words\n" * 49 + b"bad \xff byte\n")
-    assert "encoding" not in str(error.value).partition("The kinds are")[0]
+    assert "encoding" not in str(error.value)
 
 
 def test_a_carriage_return_alone_ends_lines(tmp_path):

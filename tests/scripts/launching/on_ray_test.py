@@ -16,7 +16,7 @@ import pytest
 
 from tests import helpers
 from tests.paths import ROOT
-from tests.programs import run
+from tests.programs import finish, run, started, wait_until
 from tests.scripts.runs import train_shapes, weights_of
 from towers.scripts.main import main
 
@@ -222,6 +222,21 @@ def test_a_chatbot_on_two_nodes_that_share_no_folder_has_the_bits_of_one_process
         newest_weights(tmp_path / "kept"), weights_of(tmp_path / "run"), strict=True
     ):
         np.testing.assert_array_equal(actual, expected)
+
+
+@needs_ray
+@pytest.mark.slow
+def test_what_one_worker_refuses_ends_the_others(private, tmp_path):
+    """The chief alone writes metrics; the other worker waits for its gradients."""
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    command = [*private, "-m", "towers.scripts.main", "launch", "--ray", "local", "--workers", "2"]
+    command += ["--", *train_shapes(metrics.parent, "--towers", 1, "--steps", 10**6)]
+    with started(command, env=environment(), cwd=tmp_path) as driver:
+        wait_until(metrics.exists, "lines of the chief's")
+        metrics.rename(metrics.with_suffix(".old"))
+        metrics.mkdir()
+        output = finish(driver, code=2)
+    assert re.search(r"towers: error: worker 0 on .*metrics.jsonl.* Is a directory", output)
 
 
 @needs_ray
