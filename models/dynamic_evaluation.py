@@ -119,7 +119,9 @@ class DynamicEvaluation:
         values = [weight.value for weight in self._weights]
         with tf.GradientTape() as tape:
             hidden, state = self._model.hidden(inputs, state, training=False)
-            loss, tokens, metrics = token_sums(self._model, hidden, targets, training=True)
+            loss, tokens, metrics = token_sums(
+                self._model, hidden, targets, training=True, penalised=False
+            )
             mean = loss / tf.maximum(tokens, 1.0)
         found = tape.gradient(mean, values, unconnected_gradients="zero")
         use([tf.convert_to_tensor(gradient) for gradient in found])

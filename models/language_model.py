@@ -141,7 +141,11 @@ def sentences(model: LanguageModel, *, training: bool) -> TowerFn:
 
 
 def token_sums(
-    model: LanguageModel, hidden: tf.Tensor, targets: tf.Tensor, training: bool
+    model: LanguageModel,
+    hidden: tf.Tensor,
+    targets: tf.Tensor,
+    training: bool,
+    penalised: bool = True,
 ) -> tuple[tf.Tensor, tf.Tensor, dict[str, tf.Tensor]]:
     """Returns the loss, the weight and the metrics of `streams`.
 
@@ -150,10 +154,13 @@ def token_sums(
         hidden: its inputs, [batch, steps, hidden_size].
         targets: int32 [batch, steps].
         training: whether gradients are computed.
+        penalised: whether the loss then has the model's `penalty`.
     """
     with tf.name_scope("loss"):
         counted = tf.not_equal(targets, PAD)
         kernel_and_bias = model.kernel_and_bias()
         loss, *others = tower_sums(hidden, *kernel_and_bias, targets, counted, training=training)
-        penalty = model.penalty(tf.cast(hidden, loss.dtype), counted) if training else None
+        penalty = None
+        if training and penalised:
+            penalty = model.penalty(tf.cast(hidden, loss.dtype), counted)
         return loss if penalty is None else loss + penalty, *others
