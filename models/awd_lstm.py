@@ -135,6 +135,7 @@ class AWDLanguageModel(LanguageModel):
         """
         if not self.activation_penalty and not self.temporal_penalty:
             return None
+        hidden = tf.cast(hidden, self.variable_dtype)  # That of the loss.
         counted = tf.cast(counted, hidden.dtype)
         sizes = tf.reduce_mean(tf.square(hidden), axis=-1) * counted
         moves = hidden[:, 1:] - hidden[:, :-1]

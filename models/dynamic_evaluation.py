@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 import tensorflow as tf
 
 from towers.ground.arguments import check_above_0, check_not_negative
-from towers.models.language_model import LanguageModel, State, token_sums
+from towers.models.language_model import LanguageModel, State, cross_entropy
 
 EPSILON = 1e-3  # Of their program, as the decay.
 Batch = tuple[tf.Tensor, ...]  # (inputs, targets, starts) of one or more streams.
@@ -119,9 +119,7 @@ class DynamicEvaluation:
         values = [weight.value for weight in self._weights]
         with tf.GradientTape() as tape:
             hidden, state = self._model.hidden(inputs, state, training=False)
-            loss, tokens, metrics = token_sums(
-                self._model, hidden, targets, training=True, penalised=False
-            )
+            loss, tokens, metrics = cross_entropy(self._model, hidden, targets, training=True)
             mean = loss / tf.maximum(tokens, 1.0)
         found = tape.gradient(mean, values, unconnected_gradients="zero")
         use([tf.convert_to_tensor(gradient) for gradient in found])

@@ -73,11 +73,10 @@ class LanguageModel(keras.Model):
         return self.projection.weights_and_bias()
 
     def penalty(self, hidden: tf.Tensor, counted: tf.Tensor) -> tf.Tensor | None:
-        """Returns what training adds to the sum of the loss, a scalar, or None for nothing.
+        """Returns what training adds to the sum of the loss, in its dtype, or None for nothing.
 
         Args:
-            hidden: the inputs of the projection in training, [batch, length, hidden_size], in the
-                dtype of the loss.
+            hidden: the inputs of the projection in training, [batch, length, hidden_size].
             counted: bool [batch, length], False for padding.
         """
         return None
@@ -141,26 +140,26 @@ def sentences(model: LanguageModel, *, training: bool) -> TowerFn:
 
 
 def token_sums(
-    model: LanguageModel,
-    hidden: tf.Tensor,
-    targets: tf.Tensor,
-    training: bool,
-    penalised: bool = True,
+    model: LanguageModel, hidden: tf.Tensor, targets: tf.Tensor, training: bool
 ) -> tuple[tf.Tensor, tf.Tensor, dict[str, tf.Tensor]]:
-    """Returns the loss, the weight and the metrics of `streams`.
+    """Returns the loss, the weight and the metrics of `streams`; arguments as `cross_entropy`."""
+    loss, weight, metrics = cross_entropy(model, hidden, targets, training)
+    with tf.name_scope("penalty"):
+        penalty = model.penalty(hidden, tf.not_equal(targets, PAD)) if training else None
+        return loss if penalty is None else loss + penalty, weight, metrics
+
+
+def cross_entropy(
+    model: LanguageModel, hidden: tf.Tensor, targets: tf.Tensor, training: bool
+) -> tuple[tf.Tensor, tf.Tensor, dict[str, tf.Tensor]]:
+    """Returns what `token_sums` does, without the model's `penalty`.
 
     Args:
         model: whose projection is used.
         hidden: its inputs, [batch, steps, hidden_size].
         targets: int32 [batch, steps].
         training: whether gradients are computed.
-        penalised: whether the loss then has the model's `penalty`.
     """
     with tf.name_scope("loss"):
         counted = tf.not_equal(targets, PAD)
-        kernel_and_bias = model.kernel_and_bias()
-        loss, *others = tower_sums(hidden, *kernel_and_bias, targets, counted, training=training)
-        penalty = None
-        if training and penalised:
-            penalty = model.penalty(tf.cast(hidden, loss.dtype), counted)
-        return loss if penalty is None else loss + penalty, *others
+        return tower_sums(hidden, *model.kernel_and_bias(), targets, counted, training=training)

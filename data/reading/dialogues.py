@@ -368,8 +368,8 @@ def _description(file: DialogueFile) -> str:
     is_decoded = damaged <= UNDECODED_FRACTION * len(lines)
     columns = ",".join(file.layout.columns)
     missing = f"no columns {columns} and " if columns else ""
-    advice = ADVICE if is_decoded else f"{ENCODING_ADVICE[0].upper()}{ENCODING_ADVICE[1:]}."
-    return f"{missing}lines of no known kind, first {lines[0][:40]!r}. {advice}"
+    advice = f". {ADVICE}" if is_decoded else f"; {ENCODING_ADVICE}."
+    return f"{missing}lines of no known kind, first {lines[0][:40]!r}{advice}"
 
 
 def _nothing_usable(path: Path, kind: str, found: ReadingReport) -> str:

@@ -8,8 +8,8 @@ Command:  towers train language_model --data my_texts --language en --towers 2
           towers train language_model --data my_texts --set network=awd_lstm --run-dir runs/awd
           towers generate runs/language_model --prompt "once upon a time"
 Expected: it depends on the text; on the Penn Treebank test perplexity 90.6 (awd_lstm) and 94.0
-          (transformer) within an hour on two CPU cores, by the commands in docs/results.md, and
-          81.9 (awd_lstm) in a dynamic evaluation
+          (transformer) within an hour on two CPU cores, 80.4 (awd_lstm) in two, by the commands in
+          docs/results.md
 """
 
 from __future__ import annotations

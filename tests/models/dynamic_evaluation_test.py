@@ -14,9 +14,10 @@ VOCABULARY, RATE, DECAY = 17, 0.01, 0.3
 
 @pytest.fixture
 def model():
-    """A network in float64 whose dropout would show."""
+    """A network in float64 whose dropout and penalties would show."""
     keras.config.set_dtype_policy("float64")
-    yield AWDLanguageModel(VOCABULARY, embedding_size=6, hidden_size=5)
+    penalties = {"activation_penalty": 2.0, "temporal_penalty": 1.0}
+    yield AWDLanguageModel(VOCABULARY, embedding_size=6, hidden_size=5, **penalties)
     keras.config.set_dtype_policy("float32")
 
 
