@@ -81,6 +81,21 @@ class FitOptions(BatchedRecipeOptions):
     seed: Seed = 0
 
 
+@dataclasses.dataclass(frozen=True)
+class PlainOptions(BatchedRecipeOptions):
+    """A training of a plain Keras seq2seq model.
+
+    Attributes:
+        minutes: of processor time, at most.
+        data: the files (default: the embedded dialogues).
+        seed: seed of the initial values and of the order of the data.
+    """
+
+    minutes: Amount = 30.0
+    data: Paths | None = None
+    seed: Seed = 0
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one benchmark and returns 0; wrong input ends the program with exit code 2."""
     arguments = sys.argv[1:] if arguments is None else arguments
@@ -180,6 +195,13 @@ def run_fit(recipe: Recipe, options: FitOptions) -> Any:
     return train(recipe, options.towers, options.data, options.seed)
 
 
+def run_plain(recipe: Recipe, options: PlainOptions) -> Any:
+    """Trains a plain Keras seq2seq model, prints how it answers, and returns the metrics."""
+    from benchmarks.plain_chatbot import train
+
+    return train(recipe, options.data, options.seed, options.minutes)
+
+
 COMMANDS: dict[str, tuple[Callable[[Recipe, Any], Any], type[BatchedRecipeOptions], str]] = {
     "compare": (
         run_compare,
@@ -197,4 +219,5 @@ COMMANDS: dict[str, tuple[Callable[[Recipe, Any], Any], type[BatchedRecipeOption
         "compare the input of recipe images with other pipelines",
     ),
     "fit": (run_fit, FitOptions, "train a recipe by keras.Model.fit, under MirroredStrategy"),
+    "plain": (run_plain, PlainOptions, "train a plain Keras seq2seq model as a chatbot"),
 }

@@ -6,6 +6,8 @@ import re
 import subprocess
 import sys
 
+import pytest
+
 from tests.paths import ROOT
 from towers.scripts.main import COMMANDS
 
@@ -507,9 +509,10 @@ def test_other_steps_stand_on_the_public_parts_of_the_engine():
     assert found == NOT_PUBLIC
 
 
-def test_every_slow_case_is_a_test():
+@pytest.mark.parametrize("file", ["slow_cases.txt", "thorough_cases.txt"])
+def test_every_slow_case_is_a_test(file):
     """A case that was renamed would be a default test again, without a word."""
-    lines = (ROOT / "tests" / "slow_cases.txt").read_text(encoding="utf-8").splitlines()
+    lines = (ROOT / "tests" / file).read_text(encoding="utf-8").splitlines()
     for case in (line for line in lines if not line.startswith("#")):
         path, _, name = case.partition("::")
         tree = ast.parse((ROOT / "tests" / path).read_text(encoding="utf-8"))

@@ -126,10 +126,14 @@ def make_logical_cpus() -> None:
 
 def pytest_collection_modifyitems(items) -> None:
     """Marks the slow cases, the fast tier, which has none, and what root runs; long files first."""
-    slow = slow_cases()
+    thorough = cases_of("thorough_cases.txt")
+    slow = thorough | cases_of("slow_cases.txt")
     for item in items:
-        if item.nodeid.removeprefix("tests/") in slow:
+        name = item.nodeid.removeprefix("tests/")
+        if name in slow:
             item.add_marker(pytest.mark.slow)
+        if name in thorough:
+            item.add_marker(pytest.mark.thorough)
         if is_in(item.path, FAST) and not item.get_closest_marker("slow"):
             item.add_marker(pytest.mark.fast)
         if "small_disk" in item.fixturenames:
@@ -170,9 +174,9 @@ def pytest_runtest_setup(item) -> None:
         tf.config.optimizer.set_experimental_options({"min_graph_nodes": size})
 
 
-def slow_cases() -> frozenset[str]:
-    """Returns the cases that `slow_cases.txt` lists, as pytest names them below this folder."""
-    lines = (ROOT / "slow_cases.txt").read_text(encoding="utf-8").splitlines()
+def cases_of(file: str) -> frozenset[str]:
+    """Returns the cases that a file lists, as pytest names them below this folder."""
+    lines = (ROOT / file).read_text(encoding="utf-8").splitlines()
     return frozenset(line for line in lines if line and not line.startswith("#"))
 
 
