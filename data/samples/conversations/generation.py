@@ -7,8 +7,8 @@ The held-out part consists of combinations: for about every third content, one p
 of the training part, which has the same content in the other phrasings, and the same phrasing with
 other contents. So the training part has no dialogue with a held-out question. A model can still
 answer it if it has learned content and phrasing separately: all phrasings of a kind ask for the
-same thing. Where contents have few uses, such as made-up names, every tenth content is held out:
-the training part has no dialogue with this name.
+same thing. Where contents have few uses, such as made-up names, about every tenth content is held
+out: the training part has no dialogue with this name.
 """
 
 from __future__ import annotations
@@ -86,10 +86,11 @@ def few_combinations(
     kind: Kind, content: int, uses: int, part: str, openings: Sequence[str]
 ) -> Iterator[tuple[int, Variant]]:
     """Yields as many combinations of a content as it has uses, or one if it is held out."""
-    held_out = content % HELD_OUT_CONTENT_EVERY == HELD_OUT_CONTENT_EVERY - 1
+    # By chance: turns in a fixed order would leave a phrasing, or a part of made-up words, to the
+    # held-out contents alone.
+    held_out = digest(f"{kind.name}/{content}/part") % HELD_OUT_CONTENT_EVERY == 0
     if held_out != (part == "held_out"):
         return
-    # By chance: turns in a fixed order would leave a phrasing to the held-out contents alone.
     first = digest(f"{kind.name}/{content}")
     for number in range(first, first + (1 if held_out else uses)):
         key = f"{kind.name}/{content}/{number}"

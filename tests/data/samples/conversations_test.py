@@ -53,10 +53,10 @@ def pairs(language, part):
 @pytest.mark.parametrize(
     ("language", "part", "digest"),
     [
-        ("en", "train", "158349e775e8916a3edf60ecdfb5d769970cd568c796d590e77a052ca05a101b"),
-        ("en", "held_out", "e9eed0e0660186862a27fb191387ec0f85ab66744a897ba2c4311ad5c7e10160"),
-        ("zh", "train", "fee5966ad45f33ef965f44baa191f0be31a574cea99dbe1542ca9e3a3bdefa2a"),
-        ("zh", "held_out", "f9f54b3daff766d7f32cf5dc6fc8759af39247ad61a2e2aa32c1374e379bd0fd"),
+        ("en", "train", "d87aca9213794911a75eecafcffb70cc691a0ebb4f50d7032a876421c66c5bb0"),
+        ("en", "held_out", "321b301c321dc259ab0cddcc7b1f76893116e369de0328d5b80dadc746291390"),
+        ("zh", "train", "b8cc01a13ab8125dc30cf2e58ece962f2db38db35178c8b78cc353c21ab37c31"),
+        ("zh", "held_out", "c71b70ed00830be8c9f8a3bc40019c6ce5b0ed6e92fe8670e4ea020f570d1247"),
     ],
 )
 def test_the_dialogues_and_their_order_never_change(language, part, digest):
