@@ -5,6 +5,10 @@ category says in `rule` what a sensible answer is; an answer counts if one of th
 `sensible` occurs in it, and none of those in `never`. A message may have expressions of its own.
 Messages with `"seen": false` are in no training dialogue: `first_messages_test.py` holds that.
 
+The patterns of the dialogues were widened after these messages. `fresh_messages_en.json` and
+`fresh_messages_zh.json` have 100 others (`--fresh`) with the same rules, which no pattern has in
+mind: leave it so.
+
     python -m tests.scripts.chatbot.first_messages RUN --language en --transcript FILE
 """
 
@@ -15,7 +19,7 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tests.scripts.chatbot.made_up import repetitions
 
@@ -55,9 +59,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("run", help="a run of the recipe chatbot")
     parser.add_argument("--language", choices=("en", "zh"), default="en")
+    parser.add_argument("--fresh", action="store_true", help="the 100 that no pattern has in mind")
     parser.add_argument("--transcript", type=Path, help="a Markdown file to write")
     given = parser.parse_args(arguments)
-    messages = [*read_messages(given.language), *made_up_messages(given.language)]
+    language = given.language
+    known = [*read_messages(language), *made_up_messages(language)]
+    messages = read_fresh_messages(language) if given.fresh else known
     answer, context = open_run(given.run)
     talks = hold_talks(messages, answer, context)
     print(table(talks))
@@ -67,19 +74,35 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def read_messages(language: str) -> list[Message]:
     """Returns the 200 first messages of `en` or `zh`."""
-    path = Path(__file__).with_name(f"first_messages_{language}.json")
     return [
-        Message(
-            category["name"],
-            category["rule"],
-            tuple(one["say"]),
-            one["seen"],
-            tuple(one.get("sensible", category.get("sensible", ()))),
-            tuple(category.get("never", ())),
-        )
-        for category in json.loads(path.read_text(encoding="utf-8"))
+        message_of(category, one)
+        for category in read_json(f"first_messages_{language}.json")
         for one in category["messages"]
     ]
+
+
+def read_fresh_messages(language: str) -> list[Message]:
+    """Returns the 100 fresh messages of `en` or `zh`."""
+    fresh = read_json(f"fresh_messages_{language}.json")
+    categories = {one["name"]: one for one in read_json(f"first_messages_{language}.json")}
+    return [message_of(categories[name], one) for name, own in fresh.items() for one in own]
+
+
+def message_of(category: dict[str, Any], one: dict[str, Any]) -> Message:
+    """Returns a message of a category, whose rule and expressions it has unless it has its own."""
+    return Message(
+        category["name"],
+        category["rule"],
+        tuple(one["say"]),
+        one.get("seen", False),
+        tuple(one.get("sensible", category.get("sensible", ()))),
+        tuple(category.get("never", ())),
+    )
+
+
+def read_json(name: str) -> Any:
+    """Returns the content of a file beside this one."""
+    return json.loads(Path(__file__).with_name(name).read_text(encoding="utf-8"))
 
 
 def made_up_messages(language: str) -> list[Message]:

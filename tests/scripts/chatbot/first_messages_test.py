@@ -11,6 +11,7 @@ from tests.scripts.chatbot.first_messages import (
     hold_talks,
     is_sensible,
     made_up_messages,
+    read_fresh_messages,
     read_messages,
     table,
     transcript,
@@ -43,13 +44,22 @@ def test_there_are_200_messages_and_half_of_each_category_is_unseen(language):
 
 
 @EACH_LANGUAGE
+def test_there_are_100_fresh_messages_and_all_have_a_rule(language):
+    fresh = read_fresh_messages(language)
+    assert len({message.say for message in fresh}) == len(fresh) == 100
+    assert not {m.say for m in fresh} & {m.say for m in read_messages(language)}
+    assert all(message.rule and message.sensible and not message.seen for message in fresh)
+
+
+@EACH_LANGUAGE
 def test_no_unseen_message_is_in_the_training_dialogues(language):
     openings = [words(opening) for opening in read_patterns(language).openings if opening]
     trained = set()
     for turns in conversations(language, "train"):
         for turn in map(words, turns[::2]):
             trained |= {turn, *(turn.removeprefix(o).lstrip(".。") for o in openings)}
-    unseen = [message for message in read_messages(language) if not message.seen]
+    messages = [*read_messages(language), *read_fresh_messages(language)]
+    unseen = [message for message in messages if not message.seen]
     found = [message.say for message in unseen if set(map(words, message.say)) <= trained]
     assert not [say for say in found if words("".join(say))]
 
