@@ -88,7 +88,8 @@ def few_combinations(
     """Yields as many combinations of a content as it has uses, or one if it is held out."""
     # By chance: turns in a fixed order would leave a phrasing, or a part of made-up words, to the
     # held-out contents alone.
-    held_out = digest(f"{kind.name}/{content}/part") % HELD_OUT_CONTENT_EVERY == 0
+    chosen = digest(f"{kind.name}/{content}/part") % HELD_OUT_CONTENT_EVERY == 0
+    held_out = kind.held_out and chosen
     if held_out != (part == "held_out"):
         return
     first = digest(f"{kind.name}/{content}")

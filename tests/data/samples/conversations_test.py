@@ -53,10 +53,10 @@ def pairs(language, part):
 @pytest.mark.parametrize(
     ("language", "part", "digest"),
     [
-        ("en", "train", "d87aca9213794911a75eecafcffb70cc691a0ebb4f50d7032a876421c66c5bb0"),
-        ("en", "held_out", "321b301c321dc259ab0cddcc7b1f76893116e369de0328d5b80dadc746291390"),
-        ("zh", "train", "b8cc01a13ab8125dc30cf2e58ece962f2db38db35178c8b78cc353c21ab37c31"),
-        ("zh", "held_out", "c71b70ed00830be8c9f8a3bc40019c6ce5b0ed6e92fe8670e4ea020f570d1247"),
+        ("en", "train", "d4ef174119d8c26b3e71f4a1661e6b5e59500b09cba0388107668eeabfe53224"),
+        ("en", "held_out", "c040aafe1859f0da41666fc7c088bf29559e493322323f270e61b2e32defffc2"),
+        ("zh", "train", "629a7fc49aa959685e8559b6e0f823d4fb71dcabc3c1e4f4861935d7e9ec847c"),
+        ("zh", "held_out", "58cf95da0e29399b11eb071b83c9edb05fab76a75d878e063423d88cac20b249"),
     ],
 )
 def test_the_dialogues_and_their_order_never_change(language, part, digest):
