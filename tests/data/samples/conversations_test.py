@@ -55,8 +55,8 @@ def pairs(language, part):
     [
         ("en", "train", "d4ef174119d8c26b3e71f4a1661e6b5e59500b09cba0388107668eeabfe53224"),
         ("en", "held_out", "c040aafe1859f0da41666fc7c088bf29559e493322323f270e61b2e32defffc2"),
-        ("zh", "train", "629a7fc49aa959685e8559b6e0f823d4fb71dcabc3c1e4f4861935d7e9ec847c"),
-        ("zh", "held_out", "58cf95da0e29399b11eb071b83c9edb05fab76a75d878e063423d88cac20b249"),
+        ("zh", "train", "3c3ab77b54c0e74147dd36c7974a47ec40767ea1c32fd747e56b114359189bfd"),
+        ("zh", "held_out", "3659d78ef523c14c332fa5e41c0bbe4d5b598bba1203710b663ab22af5a5a4e9"),
     ],
 )
 def test_the_dialogues_and_their_order_never_change(language, part, digest):
