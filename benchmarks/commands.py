@@ -65,35 +65,40 @@ class InputOptions(TimingOptions):
 
 
 @dataclasses.dataclass(frozen=True)
-class FitOptions(BatchedRecipeOptions):
-    """A training by `fit`.
+class TrainingOptions(BatchedRecipeOptions):
+    """A training.
 
     Attributes:
-        towers: replicas of the model; one is trained without a strategy.
         epochs: passes over the training data (default: the recipe's).
         data: the data's folder, or files (default: datasets/...).
         seed: seed of the initial values and of the order of the data.
     """
 
-    towers: Parts = 1
     epochs: Count | None = None
     data: Paths | None = None
     seed: Seed = 0
 
 
 @dataclasses.dataclass(frozen=True)
-class PlainOptions(BatchedRecipeOptions):
+class FitOptions(TrainingOptions):
+    """A training by `fit`.
+
+    Attributes:
+        towers: replicas of the model; one is trained without a strategy.
+    """
+
+    towers: Parts = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class PlainOptions(TrainingOptions):
     """A training of a plain Keras seq2seq model.
 
     Attributes:
         minutes: of processor time, at most.
-        data: the files (default: the embedded dialogues).
-        seed: seed of the initial values and of the order of the data.
     """
 
     minutes: Amount = 30.0
-    data: Paths | None = None
-    seed: Seed = 0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -18,7 +18,7 @@ from towers.models.answering import AnsweringModel
 from towers.models.text_layers import Projection
 from towers.scripts.chatbot.ranking import score_answers
 from towers.scripts.shown import show
-from towers.scripts.training.recipe import Data, Recipe
+from towers.scripts.training.recipe import Data, Recipe, perplexity
 from towers.scripts.wrong_input import wrong_input
 
 State = tuple[tf.Tensor, tf.Tensor]
@@ -112,7 +112,7 @@ def train(
         pairs = keras_batches(recipe, batches.train(epoch, 0))
         model.fit(pairs, shuffle=False, verbose=0, callbacks=[budget])
         epoch += 1
-        found = perplexity(score, batches.test(0, 0))
+        found = perplexity(mean_loss(score, batches.test(0, 0)))
         show(f"epoch {epoch} | held-out perplexity {found:.1f}", flush=True)
         if found < best:
             best, weights = found, model.get_weights()
@@ -127,7 +127,7 @@ def make_model(fields: Any, data: Data) -> PlainSeq2Seq:
     return PlainSeq2Seq(len(data.text.vocabulary), fields.hidden_size)
 
 
-def perplexity(score: Any, pairs: tf.data.Dataset) -> float:
-    """Returns the perplexity of the answers of pairs, which `score_answers` has scored."""
+def mean_loss(score: Any, pairs: tf.data.Dataset) -> float:
+    """Returns the mean loss of an answer's token in nats, by a function of `score_answers`."""
     gained, tokens = sum(score(*pair).numpy().astype("float64").sum(1) for pair in pairs)
-    return math.exp(-gained / tokens)
+    return float(-gained / tokens)

@@ -10,6 +10,7 @@ import string
 import pytest
 
 from tests.data.pairing import pair_turns
+from tests.paths import ROOT
 from towers.data.samples.conversations import (
     conversations,
     labelled_dialogues,
@@ -219,6 +220,35 @@ def test_held_out_made_up_words_are_not_in_the_training(language):
     held_out = words("held_out") & made_up_of_all
     assert len(held_out) > 60
     assert not held_out & words("train")
+
+
+@OF_THE_SAME_CONTENTS
+def test_each_beginning_of_a_held_out_name_is_one_of_the_training():
+    """Else a name tests a word that the training has nowhere."""
+    openings = read_patterns("zh").openings
+    kinds = [kind for kind in made_up_kinds("zh") if kind.name in OF_ANY_WORDS]
+
+    def beginnings(part):
+        return {
+            content["name"][:2]
+            for kind in kinds
+            for number, content in enumerate(kind.contents)
+            if any(combinations(kind, number, part, openings))
+        }
+
+    patterns = json.loads((ROOT / "data/samples/conversations/zh.json").read_text(encoding="utf-8"))
+    known = set(" ".join(patterns["words"]["doubled"]).split())
+    held_out = beginnings("held_out") & known
+    assert held_out
+    assert held_out <= beginnings("train")
+
+
+@OF_THE_SAME_CONTENTS
+@EACH_LANGUAGE
+def test_a_kind_that_holds_out_nothing_is_in_the_training_alone(language):
+    kinds = {kind.name for kind in read_patterns(language).kinds if not kind.held_out}
+    assert "topics it does not know" in kinds
+    assert not kinds & {name for name, _ in labelled_dialogues(language, "held_out")}
 
 
 @OF_THE_SAME_CONTENTS

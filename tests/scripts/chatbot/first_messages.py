@@ -6,8 +6,8 @@ category says in `rule` what a sensible answer is; an answer counts if one of th
 Messages with `"seen": false` are in no training dialogue: `first_messages_test.py` holds that.
 
 The patterns of the dialogues were widened after these messages. `fresh_messages_en.json` and
-`fresh_messages_zh.json` have 100 others (`--fresh`) with the same rules, which no pattern has in
-mind: leave it so.
+`fresh_messages_zh.json` have 100 others with the same rules (`--fresh`). No pattern was written for
+them; keep it so.
 
     python -m tests.scripts.chatbot.first_messages RUN --language en --transcript FILE
 """
@@ -59,7 +59,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("run", help="a run of the recipe chatbot")
     parser.add_argument("--language", choices=("en", "zh"), default="en")
-    parser.add_argument("--fresh", action="store_true", help="the 100 that no pattern has in mind")
+    parser.add_argument(
+        "--fresh", action="store_true", help="the 100 for which no pattern was written"
+    )
     parser.add_argument("--transcript", type=Path, help="a Markdown file to write")
     given = parser.parse_args(arguments)
     language = given.language
