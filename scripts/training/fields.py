@@ -64,6 +64,10 @@ class Fields:
             decay_rate.
         base_batch_size: if not 0, the learning rate is scaled by batch_size / base_batch_size.
         clip_norm: norm to which the averaged gradient is clipped; 0 for none.
+        ema_momentum: momentum of a moving average of the weights, such as 0.999, with which
+            evaluations and answers are made; 0 for none.
+        ema_overwrite_frequency: updates after which the average replaces the weights, so that the
+            training goes on from it; 0 for never.
     """
 
     batch_size: Annotated[int, POSITIVE] = 128
@@ -80,6 +84,8 @@ class Fields:
     boundaries: Annotated[tuple[float, ...], EPOCHS] = ()
     base_batch_size: Annotated[int, NOT_NEGATIVE] = 0
     clip_norm: Annotated[float, NOT_NEGATIVE] = 0.0
+    ema_momentum: Annotated[float, FRACTION] = 0.0
+    ema_overwrite_frequency: Annotated[int, NOT_NEGATIVE] = 0
 
 
 @dataclasses.dataclass(frozen=True)

@@ -68,7 +68,9 @@ class Training(OpenRun):
             actions = towers.actions.share_stop_requests(
                 self.session.processes, [*self._actions(after_save), signals]
             )
-            reason = self._run(towers.Trainer.making(self.updates, actions))
+            trainer = towers.Trainer.making(self.updates, actions)
+            reason = self._run(trainer)
+            trainer.restore_weights()  # They are saved, not the averages.
             with self.updates.paused():
                 self._compare_processes()
             if self.session.processes.is_chief:
@@ -168,7 +170,7 @@ class Training(OpenRun):
         towers.processes.check_variables(self.session.processes, self.updates.step.groups())
 
     def _evaluate(self, interruptible: Interruptible = contextlib.nullcontext) -> None:
-        with interruptible():
+        with interruptible(), self.updates.step.averaged():
             metrics = self.session.evaluate()
         line = describe_evaluation(self.session, self.updates.position.step, metrics)
         del metrics["examples"]
@@ -176,7 +178,7 @@ class Training(OpenRun):
         self.output.write_dated(line + (" | best so far" if better else ""))
         if self.session.answer_evaluator is not None:
             samples: list[str] = []
-            with interruptible():
+            with interruptible(), self.updates.step.averaged():
                 self.session.answer_evaluator.show_samples(samples.append)
             for line in samples:
                 self.output.write(line)

@@ -25,7 +25,8 @@ OF_IMAGES = {"validation_share": 0.0, "part": ""}
 WITHOUT_VIEWS = {"flip": "random", "test_views": "none"}
 WIDTHS = {"widths": [64, 256, 256]}
 OF_STREAMS = {"evaluation_steps": 100}
-FIELDS_BEFORE: dict[str, dict[str, Any]] = {
+WITHOUT_AVERAGES = {"ema_momentum": 0.0, "ema_overwrite_frequency": 0}
+OWN_FIELDS_BEFORE: dict[str, dict[str, Any]] = {
     **dict.fromkeys(("shapes", "mnist", "fashion_mnist", "cifar10_resnet"), OF_IMAGES),
     "cifar10": {
         **{**OF_IMAGES, **WITHOUT_VIEWS, **WIDTHS},
@@ -46,6 +47,9 @@ FIELDS_BEFORE: dict[str, dict[str, Any]] = {
         **OF_STREAMS,
     },
     **dict.fromkeys(("ptb_small", "ptb_medium", "ptb_large", "stories"), OF_STREAMS),
+}
+FIELDS_BEFORE = {
+    recipe: {**WITHOUT_AVERAGES, **fields} for recipe, fields in OWN_FIELDS_BEFORE.items()
 }
 RUNS = pathlib.Path("runs")  # Where `towers train` makes directories.
 # What a process that was killed may leave where no run has begun.

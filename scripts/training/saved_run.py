@@ -20,7 +20,13 @@ from towers.scripts.training.catalogue import restore_recipe
 from towers.scripts.training.options import DeviceOptions, EvaluateOptions, ModelOptions
 from towers.scripts.training.recipe import Data, Recipe
 from towers.scripts.training.run_directory import RunDirectory
-from towers.scripts.training.session import Measure, Session, choose_devices, open_session
+from towers.scripts.training.session import (
+    Measure,
+    Session,
+    choose_devices,
+    open_session,
+    optimizer_of,
+)
 from towers.scripts.wrong_input import as_many_as_fit
 
 SHOWN = 130  # Characters of the variables that are named in a line.
@@ -135,7 +141,7 @@ def open_model(
     codec = TextCodec if command == "chat" else LineCodec
     text = load_text(directory, record.get("text_digest"), codec)
     model = recipe.make_model(recipe.fields, Data(None, None, text))
-    restore_model(model, chosen)
+    restore_model(model, chosen, recipe.fields)
     description = f"{recipe.name}, step {chosen.step} of {directory.path}"
     about = record.get("about") or {}
     return OpenModel(directory, recipe, model, text, description, about)
@@ -177,7 +183,7 @@ def open_evaluation(options: EvaluateOptions) -> Evaluation:
         load_text(directory, record.get("text_digest"), type(session.data.text))
     check_text(directory.text, session.data.text)
     check_classes(record.get("about"), session.data.about)
-    restore_model(session.model, checkpoint)
+    restore_model(session.model, checkpoint, recipe.fields)
     return Evaluation(session, checkpoint)
 
 
@@ -237,13 +243,19 @@ def choose_checkpoint(
     return checkpoint
 
 
-def restore_model(model: keras.Model, checkpoint: towers.checkpoints.Checkpoint) -> None:
-    """Assigns the checkpoint's values to the model; the optimizer's are not needed."""
-    variables = towers.engine.SharedVariables(model.variables, []).all
-    model_only = {"variables": checkpoint.groups.get("variables", [])}
-    towers.checkpoints.restore(
-        dataclasses.replace(checkpoint, groups=model_only), {"variables": variables}
-    )
+def restore_model(
+    model: keras.Model, checkpoint: towers.checkpoints.Checkpoint, fields: Any
+) -> None:
+    """Assigns the checkpoint's weights to the model, or their averages if the run keeps any."""
+    groups = {"variables": towers.engine.SharedVariables(model.variables, []).all}
+    optimizer = optimizer_of(fields, towers.optimizers.build_schedule("constant", 1, total_steps=1))
+    if fields.ema_momentum:
+        optimizer.build(model.trainable_variables)
+        groups["optimizer"] = optimizer.variables
+    needed = {name: checkpoint.groups.get(name, []) for name in groups}
+    towers.checkpoints.restore(dataclasses.replace(checkpoint, groups=needed), groups)
+    if checkpoint.step:
+        optimizer.finalize_variable_values(model.trainable_variables)
 
 
 def check_text(saved: Path, text: Any) -> None:

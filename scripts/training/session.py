@@ -223,9 +223,11 @@ def make_optimizer(fields: Any, data: Data, epochs: float) -> keras.optimizers.O
         decay_rate=fields.decay_rate,
         boundaries=[round(epoch * steps_per_epoch) for epoch in fields.boundaries],
     )
-    return towers.optimizers.build_optimizer(
-        fields.optimizer,
-        schedule,
-        momentum=fields.momentum,
-        weight_decay=fields.optimizer_weight_decay,
-    )
+    return optimizer_of(fields, schedule)
+
+
+def optimizer_of(fields: Any, learning_rate: Any) -> keras.optimizers.Optimizer:
+    """Returns the optimizer of a recipe with a learning rate, or a schedule."""
+    build = towers.optimizers.build_optimizer
+    named = {"name": fields.optimizer, "weight_decay": fields.optimizer_weight_decay}
+    return build(**arguments_for(build, fields, learning_rate=learning_rate, **named))

@@ -114,7 +114,7 @@ class Trainer:
         """
         if epochs is None and steps is None:
             raise ValueError("train() needs epochs or steps. Received neither.")
-        self._averages.close()
+        self.restore_weights()
         with contextlib.ExitStack() as scope:
             if self._checkpoints is not None and self._updates.step.processes.is_chief:
                 scope.enter_context(locked(self._checkpoints.path.parent))
@@ -136,6 +136,10 @@ class Trainer:
         self._updates.finish()
         self._save()
         return reason
+
+    def restore_weights(self) -> None:
+        """Gives the model its own weights back after a training that ended with their averages."""
+        self._averages.close()
 
     def paused(self) -> contextlib.AbstractContextManager[None]:
         """The scope in which an action may read the variables and `position`."""
