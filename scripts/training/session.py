@@ -230,4 +230,17 @@ def optimizer_of(fields: Any, learning_rate: Any) -> keras.optimizers.Optimizer:
     """Returns the optimizer of a recipe with a learning rate, or a schedule."""
     build = towers.optimizers.build_optimizer
     named = {"name": fields.optimizer, "weight_decay": fields.optimizer_weight_decay}
-    return build(**arguments_for(build, fields, learning_rate=learning_rate, **named))
+    given = arguments_for(build, fields, learning_rate=learning_rate, **named)
+    return build(**given, **average_options(fields))
+
+
+def average_options(fields: Any) -> dict[str, Any]:
+    """Returns an optimizer's options for the average of the weights that fields ask for."""
+    frequency = fields.ema_overwrite_frequency
+    if frequency and not fields.ema_momentum:
+        raise ValueError(
+            f"ema_overwrite_frequency={frequency} needs an average of the weights. Received "
+            "ema_momentum=0; give it, such as 0.99."
+        )
+    names = {"ema_momentum": fields.ema_momentum, "ema_overwrite_frequency": frequency or None}
+    return {"use_ema": True, **names} if fields.ema_momentum else {}

@@ -12,7 +12,6 @@ from keras.optimizers.schedules import LearningRateSchedule
 
 from towers.ground.arguments import (
     check_above_0,
-    check_at_least,
     check_choice,
     check_fraction,
     check_not_negative,
@@ -38,8 +37,7 @@ def build_optimizer(
     beta_1: float = 0.9,
     beta_2: float = 0.999,
     epsilon: float = 1e-7,
-    ema_momentum: float = 0.0,
-    ema_overwrite_frequency: int = 0,
+    **options: Any,
 ) -> keras.optimizers.Optimizer:
     """Returns an optimizer by name; options that it does not have are ignored.
 
@@ -51,10 +49,7 @@ def build_optimizer(
         beta_1: the decay of the first moment in `adam`, `adamw` and `lazy_adam`, in [0, 1).
         beta_2: the decay of the second moment, in [0, 1).
         epsilon: the constant that keeps the divisor of Adagrad and Adam from 0.
-        ema_momentum: the momentum of the exponential moving average of the weights, in [0, 1); 0
-            keeps none. A training ends with the average (see `Trainer.train`).
-        ema_overwrite_frequency: the number of updates after which the average replaces the weights
-            and the training goes on from it; 0 for never.
+        options: those of every Keras optimizer, such as `use_ema=True`.
 
     Raises:
         ValueError: there is no such optimizer, or an option is out of range.
@@ -65,36 +60,19 @@ def build_optimizer(
     if not isinstance(learning_rate, LearningRateSchedule):
         check_above_0(learning_rate=learning_rate)
         learning_rate = float(learning_rate)
-    ema = average_options(ema_momentum, ema_overwrite_frequency)
-    moments: dict[str, Any] = {"beta_1": beta_1, "beta_2": beta_2, "epsilon": epsilon, **ema}
-    with_momentum: dict[str, Any] = {"momentum": float(momentum), **ema}
+    moments: dict[str, Any] = {"beta_1": beta_1, "beta_2": beta_2, "epsilon": epsilon, **options}
+    with_momentum: dict[str, Any] = {"momentum": float(momentum), **options}
     builders: dict[str, Callable[[], keras.optimizers.Optimizer]] = {
-        "sgd": lambda: SGD(learning_rate, **ema),
+        "sgd": lambda: SGD(learning_rate, **options),
         "momentum": lambda: SGD(learning_rate, **with_momentum),
         "nesterov": lambda: SGD(learning_rate, nesterov=True, **with_momentum),
-        "adagrad": lambda: Adagrad(learning_rate, epsilon=epsilon, **ema),
+        "adagrad": lambda: Adagrad(learning_rate, epsilon=epsilon, **options),
         "adam": lambda: Adam(learning_rate, **moments),
         "adamw": lambda: AdamW(learning_rate, weight_decay=weight_decay, **moments),
         "lazy_adam": lambda: Adam(learning_rate, lazy=True, **moments),
     }
     check_choice("optimizer", name, builders)
     return builders[name]()
-
-
-def average_options(ema_momentum: float, ema_overwrite_frequency: int) -> dict[str, Any]:
-    """Returns Keras's options for an optimizer that keeps an average of the weights, or none."""
-    check_fraction(ema_momentum=ema_momentum)
-    check_at_least(0, ema_overwrite_frequency=ema_overwrite_frequency)
-    if ema_momentum:
-        frequency = ema_overwrite_frequency or None
-        own = {"ema_momentum": ema_momentum, "ema_overwrite_frequency": frequency}
-        return {"use_ema": True, **own}
-    if ema_overwrite_frequency:
-        raise ValueError(
-            "ema_overwrite_frequency needs an average of the weights. Received ema_momentum=0; "
-            "give it, such as 0.99."
-        )
-    return {}
 
 
 class SGD(keras.optimizers.SGD):

@@ -43,3 +43,8 @@ def test_averages_that_replace_the_weights_are_what_a_run_goes_on_from(tmp_path,
     first, second = weights_of(tmp_path / "1"), weights_of(tmp_path / "2")
     for found, one, other in zip(weights_of(tmp_path / "run"), first, second, strict=True):
         np.testing.assert_allclose(found, (one + other) / 2, rtol=1e-5, atol=1e-7)
+
+
+def test_a_frequency_without_an_average_is_refused(tmp_path, capsys):
+    assert main(train_shapes(tmp_path / "run", "--set", "ema_overwrite_frequency=5")) == 2
+    assert "needs an average of the weights. Received ema_momentum=0" in capsys.readouterr().err

@@ -317,13 +317,6 @@ def test_schedule_gives_the_learning_rate_of_each_step():
         ("adam", 0.1, {"beta_2": -0.1}, r"beta_2 must be in \[0, 1\). Received -0.1"),
         ("adam", 0.1, {"epsilon": 0.0}, r"epsilon must be above 0. Received 0.0"),
         ("adamw", 0.1, {"weight_decay": -1.0}, r"weight_decay must not be negative"),
-        ("sgd", 0.1, {"ema_momentum": 1.0}, r"ema_momentum must be in \[0, 1\). Received 1.0"),
-        (
-            "sgd",
-            0.1,
-            {"ema_overwrite_frequency": 5},
-            r"average of the weights. Received ema_momentum",
-        ),
     ],
 )
 def test_wrong_options_are_refused(name, learning_rate, options, message):
