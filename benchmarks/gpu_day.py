@@ -22,7 +22,6 @@ from pathlib import Path
 
 SECONDS = 540.0
 LINES = 12  # Of a command's output are kept.
-ONE_STREAM = subprocess.STDOUT
 PYTHON = [sys.executable, "-m"]
 NVIDIA_SMI = ["nvidia-smi", "--format=csv,noheader,nounits"]
 
