@@ -20,13 +20,7 @@ from towers.scripts.training.catalogue import restore_recipe
 from towers.scripts.training.options import DeviceOptions, EvaluateOptions, ModelOptions
 from towers.scripts.training.recipe import Data, Recipe
 from towers.scripts.training.run_directory import RunDirectory
-from towers.scripts.training.session import (
-    Measure,
-    Session,
-    choose_devices,
-    open_session,
-    optimizer_of,
-)
+from towers.scripts.training.session import Measure, Session, choose_devices, open_session
 from towers.scripts.wrong_input import as_many_as_fit
 
 SHOWN = 130  # Characters of the variables that are named in a line.
@@ -141,7 +135,7 @@ def open_model(
     codec = TextCodec if command == "chat" else LineCodec
     text = load_text(directory, record.get("text_digest"), codec)
     model = recipe.make_model(recipe.fields, Data(None, None, text))
-    restore_model(model, chosen, recipe.fields)
+    restore_model(model, chosen)
     description = f"{recipe.name}, step {chosen.step} of {directory.path}"
     about = record.get("about") or {}
     return OpenModel(directory, recipe, model, text, description, about)
@@ -183,7 +177,7 @@ def open_evaluation(options: EvaluateOptions) -> Evaluation:
         load_text(directory, record.get("text_digest"), type(session.data.text))
     check_text(directory.text, session.data.text)
     check_classes(record.get("about"), session.data.about)
-    restore_model(session.model, checkpoint, recipe.fields)
+    restore_model(session.model, checkpoint)
     return Evaluation(session, checkpoint)
 
 
@@ -225,13 +219,23 @@ def choose_checkpoint(
 ) -> towers.checkpoints.Checkpoint:
     """Returns the best checkpoint of a run, its latest, or that of a step.
 
-    Where nothing was held out to choose by, the latest is the best.
+    If the run keeps averages of its weights, they are the checkpoint's variables.
     """
     folder = towers.checkpoints.CheckpointFolder(directory.checkpoints)
     if which.isdigit():
-        return folder.of_step(int(which))
+        checkpoint = folder.of_step(int(which))
+    else:
+        checkpoint = best_or_latest(directory, folder, which == "best" and record["chooses"])
+    keeps_averages = record["fields"].get("ema_momentum") and checkpoint.step
+    return with_averages(checkpoint) if keeps_averages else checkpoint
+
+
+def best_or_latest(
+    directory: RunDirectory, folder: towers.checkpoints.CheckpointFolder, chooses: bool
+) -> towers.checkpoints.Checkpoint:
+    """Returns the best checkpoint; where nothing was held out to choose by, the latest is it."""
     try:
-        checkpoint = folder.best() if which == "best" and record["chooses"] else None
+        checkpoint = folder.best() if chooses else None
     except towers.checkpoints.DamagedCheckpointError as error:
         raise ValueError(f"{error} Use --checkpoint latest for the one saved last.") from error
     checkpoint = checkpoint or folder.latest()
@@ -243,19 +247,30 @@ def choose_checkpoint(
     return checkpoint
 
 
-def restore_model(
-    model: keras.Model, checkpoint: towers.checkpoints.Checkpoint, fields: Any
-) -> None:
-    """Assigns the checkpoint's weights to the model, or their averages if the run keeps any."""
-    groups = {"variables": towers.engine.SharedVariables(model.variables, []).all}
-    optimizer = optimizer_of(fields, towers.optimizers.build_schedule("constant", 1, total_steps=1))
-    if fields.ema_momentum:
-        optimizer.build(model.trainable_variables)
-        groups["optimizer"] = optimizer.variables
-    needed = {name: checkpoint.groups.get(name, []) for name in groups}
-    towers.checkpoints.restore(dataclasses.replace(checkpoint, groups=needed), groups)
-    if checkpoint.step:
-        optimizer.finalize_variable_values(model.trainable_variables)
+def with_averages(checkpoint: towers.checkpoints.Checkpoint) -> towers.checkpoints.Checkpoint:
+    """Returns a checkpoint whose variables are the averages that the optimizer kept of them.
+
+    Keras calls the average of `conv1/kernel` `adam/conv1_kernel_average`, by its optimizer.
+    """
+    slots = {path.rpartition("/")[2]: array for path, array in checkpoint.groups["optimizer"]}
+    variables = checkpoint.groups["variables"]
+    averages = [slots.get(f"{path.replace('/', '_')}_average") for path, _ in variables]
+    if all(average is None for average in averages):
+        raise ValueError(f"{checkpoint.path} has no average of a weight, but run.json names one.")
+    chosen = [
+        saved if average is None else saved._replace(array=average)
+        for saved, average in zip(variables, averages, strict=True)
+    ]
+    return dataclasses.replace(checkpoint, groups={**checkpoint.groups, "variables": chosen})
+
+
+def restore_model(model: keras.Model, checkpoint: towers.checkpoints.Checkpoint) -> None:
+    """Assigns the checkpoint's values to the model; the optimizer's are not needed."""
+    variables = towers.engine.SharedVariables(model.variables, []).all
+    model_only = {"variables": checkpoint.groups.get("variables", [])}
+    towers.checkpoints.restore(
+        dataclasses.replace(checkpoint, groups=model_only), {"variables": variables}
+    )
 
 
 def check_text(saved: Path, text: Any) -> None:

@@ -223,15 +223,13 @@ def make_optimizer(fields: Any, data: Data, epochs: float) -> keras.optimizers.O
         decay_rate=fields.decay_rate,
         boundaries=[round(epoch * steps_per_epoch) for epoch in fields.boundaries],
     )
-    return optimizer_of(fields, schedule)
-
-
-def optimizer_of(fields: Any, learning_rate: Any) -> keras.optimizers.Optimizer:
-    """Returns the optimizer of a recipe with a learning rate, or a schedule."""
-    build = towers.optimizers.build_optimizer
-    named = {"name": fields.optimizer, "weight_decay": fields.optimizer_weight_decay}
-    given = arguments_for(build, fields, learning_rate=learning_rate, **named)
-    return build(**given, **average_options(fields))
+    return towers.optimizers.build_optimizer(
+        fields.optimizer,
+        schedule,
+        momentum=fields.momentum,
+        weight_decay=fields.optimizer_weight_decay,
+        **average_options(fields),
+    )
 
 
 def average_options(fields: Any) -> dict[str, Any]:
