@@ -85,7 +85,7 @@ def turns_of_messages(
 
     Messages in a row of one side are one turn, and calls of tools are none. A message without a
     text is an empty turn, and so is the question of an answer at the beginning, so that questions
-    and answers keep their places. Between people of whom none is known to answer, everyone answers.
+    and answers keep their places. Between people of whom none is known to answer, everyone may.
     """
     sides = _sides_of(tuple(message.sender for message in messages), me)
     knows = ANSWERS in sides.values() or ASKS in sides.values()

@@ -97,7 +97,7 @@ def classifier_writer(options: ModelOptions, file_format: str) -> Callable[[Path
     `probabilities`, float32 [batch, classes], and `classes`, int64 [batch], the most probable one
     of each. `settings.json` has the names of the classes.
 
-    The run's data must be there: the network keeps its preparation of the pixels.
+    The run's data must be there, except for `images`: the network keeps how it prepares pixels.
 
     Args:
         options: the run.

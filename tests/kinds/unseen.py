@@ -1,4 +1,4 @@
-"""What works out of sight: in backward passes, attributes, callbacks, optimizers, loops of ops."""
+"""Hidden effects: in backward passes, attributes, callbacks, optimizers, loops of ops."""
 
 from __future__ import annotations
 
