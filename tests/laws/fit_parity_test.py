@@ -8,7 +8,8 @@ import towers
 from tests.helpers import tower_devices
 
 ROWS = 23  # Batches of 8, 8 and 7 rows.
-QUICK = {"classes", "ignored_labels"}  # Losses that are a mean over rows, and over fewer.
+# Losses that are a mean over rows, over fewer, and one number.
+QUICK = {"classes", "ignored_labels", "flat_outputs"}
 
 
 @pytest.fixture(autouse=True)
@@ -258,12 +259,75 @@ def poisson():
     return compiled(network(activation="softplus"), keras.losses.Poisson()), (X, VALUES**2)
 
 
+def flat(loss, **options):
+    inputs = keras.Input((5,))
+    outputs = keras.layers.Reshape(())(keras.layers.Dense(1, "sigmoid")(inputs))
+    return compiled(keras.Model(inputs, outputs), loss, **options)
+
+
+def flat_outputs():
+    """Keras's losses and metrics of [rows] are one number."""
+    model = flat("binary_crossentropy", metrics=["accuracy", "mae", "auc"])
+    return model, (X, (LABELS > 0).astype("float64"))
+
+
+def flat_outputs_beside_columns():
+    return flat("mse", metrics=["hinge", "kl_divergence"]), (X, VALUES[:, :1])
+
+
+def flat_outputs_with_a_loss_by_rows():
+    return flat(lambda y_true, y_pred: keras.ops.square(y_true - y_pred)), (X, VALUES[:, 0])
+
+
+def mean_over_the_rows():
+    return compiled(network(), keras.losses.CosineSimilarity(axis=0)), (X, VALUES)
+
+
+def several_losses_of_one_output():
+    """Keras trains the first, and the others' means stay 0."""
+    return compiled(network(), ["mse", "mae"]), (X, VALUES)
+
+
+def metric_used_twice():
+    metric = keras.metrics.TruePositives(name="found")
+    model = compiled(network(activation="softmax"), "mse", metrics=[metric],
+                     weighted_metrics=[metric])  # fmt: skip
+    return model, (X, ONE_HOT, WEIGHTS)
+
+
+def rows_read_by_the_loss():
+    def loss(y_true, y_pred):
+        return keras.ops.sum(keras.ops.square(y_true - y_pred)) / y_true.shape[0]
+
+    return compiled(network(), loss), (X[:16], VALUES[:16]), {"validation_data": None}
+
+
+def rows_read_by_the_model():
+    class Own(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.dense = keras.layers.Dense(3)
+
+        def call(self, inputs):
+            return self.dense(inputs / inputs.shape[0])
+
+    return compiled(Own(), "mse"), (X[:16], VALUES[:16]), {"validation_data": None}
+
+
+def nothing_trainable():
+    model = network()
+    model.trainable = False
+    return compiled(model, "mse"), (X, VALUES)
+
+
 CASES = [
     classes, summed, weighted, weighted_over_batch, unweighted_mean, class_weights, masked,
     masked_sum, masked_mean, masked_weighted, two_outputs, weights_for_each_output,
     list_of_outputs, own_loss, ignored_labels, curves, scores, average_of_weights, subclassed,
     accumulated_by_the_optimizer, one_of_two_losses, added_loss,
-    split_off, weights_in_a_column, poisson,
+    split_off, weights_in_a_column, poisson, flat_outputs, flat_outputs_beside_columns,
+    flat_outputs_with_a_loss_by_rows, mean_over_the_rows, several_losses_of_one_output,
+    metric_used_twice, rows_read_by_the_loss, rows_read_by_the_model, nothing_trainable,
 ]  # fmt: skip
 
 
@@ -294,6 +358,7 @@ def train(case, fit, epochs=2, **options):
         for count in (1, 2, 3)
     ],
 )  # fmt: skip
+@pytest.mark.filterwarnings("ignore:The model does not have any trainable weights")
 def test_a_compiled_model_trains_as_on_one_device(case, num_towers):
     expected, weights, _ = train(case, keras.Model.fit)
     actual, others, _ = train(case, towers.fit, towers=tower_devices(num_towers))

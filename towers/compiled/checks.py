@@ -21,6 +21,7 @@ from towers.ground.private_apis import (
     compile_metrics_of,
     flat_losses,
     flatten_layers,
+    loss_options,
     loss_tracker,
     metric_function,
     takes_training,
@@ -181,11 +182,19 @@ def check_labels(model: keras.Model, data: Data, name: str = "y") -> None:
         )
 
 
-def check_built(model: keras.Model) -> None:
-    """Raises NeedsLayersError for what a built model holds that towers cannot add."""
+def check_built(model: keras.Model, y: Any) -> None:
+    """Raises NeedsLayersError for what a built model holds that towers cannot add.
+
+    Args:
+        model: the model.
+        y: the labels of a batch, for their structure.
+    """
     losses = compile_loss_of(model)
-    for one in [] if losses is None else flat_losses(losses):
+    parts = [] if losses is None else flat_losses(losses)
+    for one in parts:
         check_loss(one.loss, one.loss_weights)
+    if len(parts) > 1 and not keras.tree.is_nested(y):
+        raise NeedsLayersError("an output has several losses, of which Keras may train one")
     for layer in flatten_layers(model):
         if getattr(layer, "stateful", False):
             raise NeedsLayersError(f"the layer '{layer.name}' keeps a state for each row")
@@ -207,19 +216,31 @@ def check_loss(loss: keras.losses.Loss, weight: Any) -> None:
         raise NeedsLayersError(f"the loss '{loss.name}' is one of the whole batch")
     if type(loss).__call__ is not keras.losses.Loss.__call__ or loss.reduction not in REDUCTIONS:
         raise NeedsLayersError(f"the loss '{loss.name}' reduces its values in a way of its own")
-    if not isinstance(weight, (int, float, type(None))):
+    if not isinstance(weight, (int, float, np.number, type(None))):
         raise NeedsLayersError(f"the weight of the loss '{loss.name}' is a variable")
 
 
-def check_rows_apart(model: keras.Model, devices: Sequence[str], data: Data) -> None:
+def check_rows_apart(
+    model: keras.Model, devices: Sequence[str], data: Data, *, has_flat_outputs: bool
+) -> None:
     """Raises NeedsLayersError unless layers, and losses that Keras did not write, treat rows apart.
 
     They are asked with the first batch, each tower's share on its device. A model of Keras's layers
     alone is asked with a few rows of any numbers first: data may be slow to begin.
+
+    Args:
+        model: the built model.
+        devices: the towers'.
+        data: its data.
+        has_flat_outputs: whether some outputs are [rows], of which Keras's losses make one number.
     """
     losses = compile_loss_of(model)
     parts = [] if losses is None else flat_losses(losses)
-    others = [one.loss for one in parts if not has_equal_rows(one.loss)]
+    others = [
+        one.loss
+        for one in parts
+        if has_flat_outputs or not (has_equal_rows(one.loss) and reduces_last(one.loss))
+    ]
     is_of_keras = not needs_trace(model, "sum")
     x, _, _ = keras.utils.unpack_x_y_sample_weight(data.spec)
     if is_of_keras and not others and not why_coupled(model, devices[:1], made_up(x)):
@@ -297,21 +318,31 @@ def check_losses_apart(
             raise NeedsLayersError(f"the loss '{loss.name}' {reason}")
 
 
-def check_metrics(model: keras.Model, has_flat_labels: bool) -> None:
+def check_metrics(model: keras.Model, has_flat_labels: bool, *, has_flat_outputs: bool) -> None:
     """Raises NeedsLayersError for a metric that may not be a sum over the shards of a batch.
 
-    Those that Keras wrote are, unless they reduce the rows.
+    Those that Keras wrote are, unless they reduce the rows, or are used more than once.
 
     Args:
         model: the built model.
         has_flat_labels: whether some labels are [rows].
+        has_flat_outputs: whether some outputs are.
     """
     metrics = compile_metrics_of(model)
+    variables = [] if metrics is None else list(map(id, metrics.variables))
     for metric in [] if metrics is None else metrics.metrics:
-        if metric.variables and not (is_of_keras(metric) and is_by_rows(metric, has_flat_labels)):
+        adds_up = is_of_keras(metric) and is_by_rows(metric, has_flat_labels)
+        if metric.variables and (has_flat_outputs or not adds_up):
             raise NeedsLayersError(
                 f"the metric '{metric.name}' may not add up over a batch's parts"
             )
+        if any(variables.count(id(variable)) > 1 for variable in metric.variables):
+            raise NeedsLayersError(f"the metric '{metric.name}' is used more than once")
+
+
+def reduces_last(loss: keras.losses.Loss) -> bool:
+    """Returns whether a loss of Keras's reduces the last axis, and so has a value for each row."""
+    return loss_options(loss).get("axis", -1) == -1
 
 
 def is_of_keras(metric: keras.metrics.Metric) -> bool:

@@ -46,11 +46,13 @@ class Data(Protocol):
         spec: the specs of a batch.
         is_stream: whether its batches come only one after the other.
         is_part: whether other processes have other parts of it, and nobody knows how long they are.
+        is_generator: whether it can be read only once.
     """
 
     spec: Any
     is_stream: bool
     is_part: bool
+    is_generator: bool
 
     @property
     def num_batches(self) -> int | None:
@@ -81,7 +83,8 @@ class Shards:
 
     def __init__(self, data: Data, own: OwnRows, most: int | None = None):
         self.data, self.spec, self.is_stream = data, data.spec, data.is_stream
-        self._own, self._most, self.is_part = own, most, data.is_part
+        self.is_part, self.is_generator = data.is_part, data.is_generator
+        self._own, self._most = own, most
         self._arrays = data.cut(own) if isinstance(data, ArrayData) else None
 
     @property
@@ -236,7 +239,7 @@ class ArrayData:
         shuffle, seed: as in `read_data`.
     """
 
-    is_stream, is_part = False, False
+    is_stream = is_part = is_generator = False
 
     def __init__(self, adapter: ArrayDataAdapter, shuffle: bool | str, seed: int):
         self._own: OwnRows | None = None  # Into whose shards the batches are cut.
@@ -364,7 +367,7 @@ class PyData:
         class_weight, shuffle, seed: as in `read_data`.
     """
 
-    is_stream, is_part = False, False
+    is_stream = is_part = is_generator = False
 
     def __init__(
         self,
@@ -406,7 +409,7 @@ class PyData:
 
     def first_batch(self) -> Any:
         """Returns the first batch as tensors."""
-        return tf.nest.map_structure(tf.convert_to_tensor, self._dataset[0])
+        return as_tensors(self._dataset[0])
 
 
 class ChosenBatches(keras.utils.PyDataset):
@@ -474,5 +477,12 @@ class IterableData:
     def first_batch(self) -> Any:
         """Returns the first batch as tensors, without taking it from a generator."""
         if self.is_generator:
-            return tf.nest.map_structure(tf.convert_to_tensor, self._seen[0])
+            return as_tensors(self._seen[0])
         return next(iterator_of(self._dataset))
+
+
+def as_tensors(batch: Any) -> Any:
+    """Returns a batch as tensors; what is None stays so."""
+    return tf.nest.map_structure(
+        lambda one: None if one is None else tf.convert_to_tensor(one), batch
+    )

@@ -20,7 +20,7 @@ from towers.batches.feed import (
     open_feed,
 )
 from towers.batches.shards import Batches
-from towers.compiled.data import ArrayData, Data
+from towers.compiled.data import ArrayData, Data, PyData
 from towers.ground.private_apis import DataAdapter
 
 
@@ -137,8 +137,7 @@ class EpochData(DataAdapter):
         if data.num_batches is None:
             check_end(data.one_pass(0), steps, remedy)
         # A generator, or what a `PyDataset` does between batches, may be the user's business.
-        is_array = isinstance(data, ArrayData)
-        self._may_read_ahead = is_array or not getattr(data, "is_generator", True)
+        self._may_read_ahead = not isinstance(data, PyData) and not data.is_generator
         self._open_epoch = open_epoch or self._open
         self._opened: Any = None
         self._is_open = self._is_next_open = self._has_begun = False
@@ -146,7 +145,8 @@ class EpochData(DataAdapter):
     @property
     def num_batches(self) -> int | None:
         """The number of batches of an epoch; None if it is unknown."""
-        return self.steps or self.data.num_batches
+        counts = filter(None, (self.steps, self.data.num_batches))
+        return min(counts, default=None)
 
     @property
     def limit(self) -> int | None:
@@ -245,7 +245,8 @@ class Stream:
             self._iterator = iterator_of(self._dataset.skip(begin + first_step))
         for step in range(first_step, self._steps):
             batch = None if self._iterator is None else next(self._iterator, None)
-            if batch is None and step == first_step:  # The pass before ended with its epoch.
+            begins = self._next == 0 or not self._data.is_generator
+            if batch is None and step == first_step and begins:
                 self._iterator = iterator_of(self._dataset)
                 batch = next(self._iterator, None)
             if batch is None and self._data.is_part:
@@ -273,7 +274,7 @@ def warn_of_end() -> None:
 
 def check_generator(data: Data, steps: int | None, epochs: int) -> None:
     """Raises ValueError for a generator that would be read as several epochs without an end."""
-    if getattr(data, "is_generator", False) and steps is None and epochs > 1:
+    if data.is_generator and steps is None and epochs > 1:
         raise ValueError(
             "A generator can be read only once, so towers.fit needs to know where an epoch ends. "
             f"Received {epochs} epochs without steps_per_epoch; pass it, or train one epoch."

@@ -149,15 +149,16 @@ def read(model: keras.Model, asked: Asked, seed: int) -> tuple[EpochData, EpochD
         class_weight=asked.class_weight, shuffle=asked.shuffle, seed=seed,
     )  # fmt: skip
     check_labels(model, data)
-    check_generator(data, asked.steps_per_epoch, asked.epochs - asked.initial_epoch)
+    epochs = asked.epochs - asked.initial_epoch
+    check_generator(data, asked.steps_per_epoch, epochs)
+    asked.validation_batch_size = asked.validation_batch_size or asked.batch_size
     if asked.validation_data is None or has_own(model, "evaluate"):
         return EpochData(data, asked.steps_per_epoch), None
-    asked.validation_batch_size = asked.validation_batch_size or asked.batch_size
     steps = limited_steps(asked.validation_steps)
     parts = parts_of(asked.validation_data)
     held_out = read_samples(model, *parts, batch_size=asked.validation_batch_size, steps=steps)
     check_labels(model, held_out, "validation_data=(x, y)")
-    if getattr(held_out, "is_generator", False) and steps is None:
+    if held_out.is_generator and steps is None and epochs > 1:
         raise ValueError(
             "A generator of validation data is read once, so that later epochs would find it "
             "empty. Received one without validation_steps; pass these, or a tf.data.Dataset or a "

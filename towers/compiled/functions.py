@@ -13,6 +13,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from towers.compiled.checks import NeedsLayersError
 from towers.compiled.data import Data
 from towers.compiled.epoch_batches import EpochData, ShardIterator
 from towers.compiled.kept import kept
@@ -81,11 +82,13 @@ class TowersFunction:
             return self._function_of_keras()(iterator)
         started, number = time.perf_counter(), self.first + iterator.taken
         step: Any = self.build()
+        if (count := iterator.next_count()) == 0:
+            raise StopIteration
         source = iterator.in_graph or self._next(iterator)
         if iterator.per_call > 1:
             if self._finite is not None:  # The results are here, and a call makes many updates.
                 self._finite.check()
-            self.made = step.several(source, number, iterator.next_count())
+            self.made = step.several(source, number, count)
         else:
             self.made = [(step.read if iterator.in_graph else step)(source, number)]
         if self._finite is not None:
@@ -162,6 +165,8 @@ class OnTowers:
             NeedsLayersError: the model cannot have such a step.
         """
         prepare(self._model, self._placement, data.data)
+        if not self._model.trainable_variables:
+            raise NeedsLayersError("no variable is trainable")
         build = functools.partial(self._train_step, data.data, options)
         self.functions[TRAIN] = TowersFunction(self._model, TRAIN, build, self._finite)
         return self._shards(data, in_graph=not told)

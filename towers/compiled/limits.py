@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 
 import keras
+import numpy as np
 
 from towers.ground.private_apis import get_random_seed
 
@@ -22,7 +23,8 @@ def steps_per_call(model: keras.Model) -> int:
 
 def seed_of(seed: int | None) -> int:
     """Returns a seed; for None that of `keras.utils.set_random_seed`, or 0 without one."""
-    return (get_random_seed() or 0) if seed is None else seed
+    seed = (get_random_seed() or 0) if seed is None else seed
+    return int(seed) if isinstance(seed, np.integer) else seed
 
 
 def limited_epochs(epochs: int) -> int:

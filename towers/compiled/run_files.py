@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from towers.compiled.data import ArrayData, Data
 from towers.compiled.together import compared_arrays
 from towers.compiled.tower_function import LOSS
 from towers.devices.kernels import levels_to_caller
-from towers.ground.private_apis import compile_loss_of
+from towers.ground.private_apis import compile_loss_of, learning_rate_object
 from towers.loop.actions import Reporting, with_rates
 from towers.loop.curves import report_values, to_floats, write_summaries
 from towers.loop.rates import Rates
@@ -222,7 +223,7 @@ def describe_fit(
     names = ("epochs", "steps_per_epoch", "shuffle", "class_weight")
     fields = {
         "model": model.name,
-        "batch_size": getattr(data, "batch_size", None),
+        "batch_size": plain(getattr(data, "batch_size", None)),
         **{name: plain(settings[name]) for name in names},
         "loss": plain(getattr(model, "loss", None)),
         "optimizer": plain(getattr(model, "optimizer", None)),
@@ -257,10 +258,10 @@ def rate_of(model: keras.Model) -> Any:
     optimizer = getattr(model, "optimizer", None)
     if not isinstance(optimizer, keras.optimizers.Optimizer):
         return None
-    rate = optimizer.get_config().get("learning_rate")
-    if isinstance(rate, dict):
-        return plain(keras.optimizers.schedules.deserialize(rate))
-    return float(f"{rate:.7g}") if isinstance(rate, float) else rate  # The digits of a float32.
+    rate = learning_rate_object(getattr(optimizer, "inner_optimizer", optimizer))
+    if not isinstance(rate, keras.Variable):
+        return plain(rate)
+    return float(f"{float(rate.numpy()):.7g}")  # The digits of a float32.
 
 
 def plain(value: Any) -> Any:
@@ -275,13 +276,19 @@ def plain(value: Any) -> Any:
         return [plain(one) for one in value]
     if isinstance(value, (str, int, float, type(None))):
         return value
+    if isinstance(value, (np.ndarray, np.generic)):
+        return value.tolist()
     if not hasattr(value, "get_config"):
         return getattr(value, "__name__", type(value).__name__)
+    try:
+        config = value.get_config()
+    except (NotImplementedError, ValueError, TypeError, AttributeError):  # Code of the user's.
+        config = {}
     defaults = inspect.signature(type(value).__init__).parameters
     given = [
         f"{name}={plain(one)}"
-        for name, one in value.get_config().items()
-        if name not in UNSAID and (name not in defaults or defaults[name].default != one)
+        for name, one in config.items()
+        if name not in UNSAID and (name not in defaults or str(defaults[name].default) != str(one))
     ]
     return f"{type(value).__name__}({', '.join(given)})"
 

@@ -114,11 +114,12 @@ def prepare(model: keras.Model, placement: Placement, data: Data) -> None:
     def reason() -> str | None:
         try:
             with placement.scope():
-                build(model, data.spec)
+                x, y, _ = keras.utils.unpack_x_y_sample_weight(build(model, data.spec))
                 check_no_strategy(model)
-                check_built(model)
-                check_metrics(model, has_flat_labels(data.spec))
-                check_rows_apart(model, placement.devices, data)
+                check_built(model, y)
+                is_flat = has_flat(outputs_of(model, x))
+                check_metrics(model, has_flat(y), has_flat_outputs=is_flat)
+                check_rows_apart(model, placement.devices, data, has_flat_outputs=is_flat)
         except NeedsLayersError as error:
             return str(error)
         return None
@@ -145,21 +146,45 @@ def key_of(data: Data) -> str:
     return repr(tf.nest.map_structure(any_number_of_rows, data.spec))
 
 
-def build(model: keras.Model, batch_spec: Any) -> None:
-    """Builds the model, its losses and its metrics for batches like this, as Keras does."""
+def build(model: keras.Model, batch_spec: Any) -> Any:
+    """Builds the model, its losses and its metrics for batches like this, as Keras does.
 
-    def symbolic(spec: Any) -> Any:
+    Returns a batch of `keras.KerasTensor`s with any number of rows.
+    """
+
+    def symbolic(spec: Any, rows: int | None = None) -> Any:
         if not isinstance(spec, tf.TensorSpec):
             raise NeedsLayersError(f"the data holds {type(spec).__name__.removesuffix('Spec')}s")
         if spec.shape.rank is None:
             raise NeedsLayersError("the data holds tensors of unknown rank")
-        spec = any_number_of_rows(spec)
-        return keras.KerasTensor(tuple(spec.shape), spec.dtype.name)
+        shape = any_number_of_rows(spec).shape
+        return keras.KerasTensor((rows, *shape[1:]) if len(shape) else (), spec.dtype.name)
 
-    build_symbolically(model, tf.nest.map_structure(symbolic, batch_spec))
+    batch = tf.nest.map_structure(symbolic, batch_spec)
+    try:
+        build_symbolically(model, batch)
+    except Exception:
+        if not builds(model, tf.nest.map_structure(lambda spec: symbolic(spec, 8), batch_spec)):
+            raise
+        raise NeedsLayersError("it reads how many rows a batch has") from None
+    return batch
 
 
-def has_flat_labels(spec: Any) -> bool:
-    """Returns whether some labels of a batch of this spec have one dimension, [rows]."""
-    _, y, _ = keras.utils.unpack_x_y_sample_weight(spec)
-    return any(one.shape.rank == 1 for one in tf.nest.flatten(y) if one is not None)
+def builds(model: keras.Model, batch: Any) -> bool:
+    """Returns whether a model is built for a symbolic batch."""
+    try:
+        build_symbolically(model, batch)
+    except Exception:  # Of any kind: it is the user's code.
+        return False
+    return True
+
+
+def outputs_of(model: keras.Model, x: Any) -> Any:
+    """Returns a built model's outputs for symbolic inputs."""
+    outputs = getattr(model, "outputs", None)
+    return model.compute_output_spec(x) if outputs is None else outputs
+
+
+def has_flat(tensors: Any) -> bool:
+    """Returns whether some symbolic tensors have one dimension, [rows]."""
+    return any(len(getattr(one, "shape", ())) == 1 for one in keras.tree.flatten(tensors))

@@ -135,6 +135,11 @@ def metric_function(metric: Any) -> tuple[Any, dict[str, Any]]:
     return metric._fn, metric._fn_kwargs
 
 
+def loss_options(loss: Any) -> dict[str, Any]:
+    """Returns the options of the function that a loss of Keras's wraps."""
+    return getattr(loss, "_fn_kwargs", {})
+
+
 def build_symbolically(model: Any, batch: Any) -> None:
     """Builds a model, its losses and its metrics for a batch of `keras.KerasTensor`s."""
     model._symbolic_build(data_batch=batch)

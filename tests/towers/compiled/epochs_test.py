@@ -107,6 +107,93 @@ def test_callbacks_hear_the_same_in_the_same_order():
     assert len(recorders[0].heard) > 20
 
 
+@pytest.mark.filterwarnings("ignore:.*(ran out of data|data ended before)")
+@pytest.mark.parametrize("per_call", [1, 2])
+@pytest.mark.parametrize("steps", ["steps_per_epoch", "validation_steps"])
+def test_more_steps_than_the_data_has_are_heard_and_counted_as_in_keras(steps, per_call):
+    heard, losses = [], []
+    for fit, options in ((keras.Model.fit, {}), (towers.fit, {"towers": tower_devices(2)})):
+        model, recorder = make_model(steps_per_execution=per_call), Recorder()
+        options |= {"validation_data": HELD_OUT, "validation_batch_size": 3, steps: 7}
+        history = fit(model, X, Y, 8, 2, 0, [recorder], shuffle=False, **options)
+        heard.append(recorder.heard)
+        losses.append([*history.history["loss"], *history.history["val_loss"]])
+    assert heard[0] == heard[1]
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-5)
+
+
+def test_a_generator_that_ends_with_an_epoch_is_not_read_from_what_was_kept_of_it():
+    def batches():
+        yield from zip(np.split(X, 4), np.split(Y, 4), strict=True)
+
+    with (
+        pytest.warns(UserWarning, match="data ended before the steps"),
+        pytest.raises(ValueError, match="the data set has no batch in epoch 2"),
+    ):
+        towers.fit(make_model(), batches(), steps_per_epoch=2, epochs=3, verbose=0)
+
+
+@pytest.mark.filterwarnings("ignore:Your input ran out of data")
+def test_a_generator_of_validation_data_serves_one_epoch():
+    def batches():
+        yield from zip(np.split(X, 4), np.split(Y, 4), strict=True)
+
+    histories = [
+        fit(make_model(), X, Y, verbose=0, shuffle=False, validation_data=batches()).history
+        for fit in (keras.Model.fit, towers.fit)
+    ]
+    np.testing.assert_allclose(*[one["val_loss"] for one in histories], rtol=1e-6)
+
+
+def test_an_evaluate_of_the_model_gets_the_batch_size():
+    class Own(keras.Sequential):
+        def evaluate(self, x=None, y=None, batch_size=None, **options):
+            sizes.append(batch_size)
+            return super().evaluate(x, y, batch_size=batch_size, **options)
+
+    sizes = []
+    for fit in (keras.Model.fit, towers.fit):
+        model = Own([keras.Input((4,)), keras.layers.Dense(2)])
+        model.compile("sgd", "mse")
+        fit(model, X, Y, batch_size=7, verbose=0, validation_data=HELD_OUT)
+    assert sizes == [7, 7]
+
+
+class Halved(keras.optimizers.schedules.LearningRateSchedule):
+    """A schedule as tutorials write it, without a `get_config`."""
+
+    def __call__(self, step):
+        return 0.5
+
+
+class Undescribed(keras.optimizers.SGD):
+    def get_config(self):
+        raise NotImplementedError
+
+
+FOCAL = keras.losses.CategoricalFocalCrossentropy(alpha=np.array([0.1, 0.9]))
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "loss", "described"),
+    [
+        (lambda: keras.optimizers.SGD(Halved()), "mse", ("SGD()", "Halved()", "mse")),
+        (lambda: Undescribed(0.25), "mse", ("Undescribed()", 0.25, "mse")),
+        ("sgd", FOCAL, ("SGD()", 0.01, "CategoricalFocalCrossentropy(alpha=[0.1, 0.9])")),
+    ],
+)
+def test_a_run_directory_takes_what_cannot_describe_itself(optimizer, loss, described, tmp_path):
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2, "softmax")])
+    model.compile(optimizer() if callable(optimizer) else optimizer, loss)
+    labels = np.eye(2)[np.arange(ROWS) % 2]
+    numbers = {"batch_size": np.int64(8), "seed": np.int64(3)}
+    towers.fit(model, X, labels, verbose=0, run_dir=tmp_path / "run", **numbers)
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    fields = record["fields"]
+    assert (fields["optimizer"], fields["learning_rate"], fields["loss"]) == described
+    assert (fields["batch_size"], record["seed"]) == (8, 3)
+
+
 class StopAt(keras.callbacks.Callback):
     def __init__(self, batches):
         super().__init__()
