@@ -1,11 +1,12 @@
-"""CIFAR-10 with a network that learns it in 12 epochs.
+"""CIFAR-10 with a network that learns it in 14 epochs.
 
-Paper:    Jordan 2024, "94% on CIFAR-10 in 3.29 Seconds on a Single GPU" (arXiv:2404.00498)
+Paper:    Jordan 2024, "94% on CIFAR-10 in 3.29 Seconds on a Single GPU" (arXiv:2404.00498), with
+          the widths and the learning rate of its variant for 95 %
 Data:     towers download cifar10
-Command:  towers train cifar10 --towers 2 --precision bfloat16
-Expected: 90.8 % test accuracy (seed 0) on pixels that went through JPEG of quality 75, where the
-          recipe for ResNet-32 ends at 88.1 %; 51 minutes of processor time on an AMD EPYC with
-          BF16. The paper has 94 % on the original pixels
+Command:  towers train cifar10 --towers 2
+Expected: 91.8 % test accuracy (seed 0) on pixels that went through JPEG of quality 75, where the
+          recipe for ResNet-32 ends at 88.1 %; 78 minutes of two cores of an Intel Xeon. On the
+          original pixels the paper has 94 %, by widths=64,256,256
 """
 
 from __future__ import annotations
@@ -113,13 +114,15 @@ RECIPE = Recipe(
     name="cifar10",
     fields=Fields(
         batch_size=1000,
-        epochs=12,
+        epochs=14,
         optimizer="nesterov",
         momentum=0.85,
-        learning_rate=2.0,  # 1.5 where the warm-up ends, which is the paper's.
+        learning_rate=1.74,  # 1.3 where the warm-up ends.
         schedule="linear",
-        warmup_steps=138,  # The paper's 23 %.
+        warmup_steps=161,  # The paper's 23 %.
         label_smoothing=0.2,
+        widths=(128, 384, 384),
+        weight_decay=0.00153,
     ),
     data_set="cifar10",
     make_data=make_data,
