@@ -31,8 +31,11 @@ RECIPE = dataclasses.replace(
     name="fashion_mnist_fast",
     fields=dataclasses.replace(
         cifar10.RECIPE.fields,
-        **{"widths": (32, 128, 128), "weight_decay": 0.00133, "learning_rate": 2.0},
-        **{"epochs": 24, "warmup_steps": 331},
+        widths=(32, 128, 128),
+        epochs=24,
+        learning_rate=2.0,
+        warmup_steps=331,
+        weight_decay=0.00133,
     ),
     data_set="fashion_mnist",
     make_data=functools.partial(cifar10.make_data, load=load),

@@ -288,7 +288,8 @@ def plain(value: Any) -> Any:
     given = [
         f"{name}={plain(one)}"
         for name, one in config.items()
-        if name not in UNSAID and (name not in defaults or str(defaults[name].default) != str(one))
+        if name not in UNSAID
+        and not (name in defaults and np.array_equal(defaults[name].default, one))
     ]
     return f"{type(value).__name__}({', '.join(given)})"
 

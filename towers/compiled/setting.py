@@ -24,7 +24,7 @@ from towers.compiled.kept import kept
 from towers.devices.kernels import warn_of_slow_kernels
 from towers.devices.placement import Placement, check_present
 from towers.ground.host import HOST
-from towers.ground.private_apis import build_symbolically, flatten_layers
+from towers.ground.private_apis import build_symbolically, compute_output_spec, flatten_layers
 
 MOST = 1024  # Each tower costs a graph.
 
@@ -163,7 +163,7 @@ def build(model: keras.Model, batch_spec: Any) -> Any:
     batch = tf.nest.map_structure(symbolic, batch_spec)
     try:
         build_symbolically(model, batch)
-    except Exception:
+    except Exception:  # Of any kind: it is the user's code.
         if not builds(model, tf.nest.map_structure(lambda spec: symbolic(spec, 8), batch_spec)):
             raise
         raise NeedsLayersError("it reads how many rows a batch has") from None
@@ -182,7 +182,7 @@ def builds(model: keras.Model, batch: Any) -> bool:
 def outputs_of(model: keras.Model, x: Any) -> Any:
     """Returns a built model's outputs for symbolic inputs."""
     outputs = getattr(model, "outputs", None)
-    return model.compute_output_spec(x) if outputs is None else outputs
+    return compute_output_spec(model, x, training=False) if outputs is None else outputs
 
 
 def has_flat(tensors: Any) -> bool:

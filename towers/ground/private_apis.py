@@ -44,6 +44,8 @@ HANDED_ON = {
     "Operation": "keras.src.ops.operation",
     "in_stateless_scope": "keras.src.backend.common.stateless_scope",
     "set_keras_mask": "keras.src.backend",
+    # What a model returns for symbolic inputs, as Keras itself asks when it builds one.
+    "compute_output_spec": "keras.src.backend",
     # Types of what `as_graph_def` and the graphs that ran consist of.
     "GraphDef": "tensorflow.core.framework.graph_pb2",
     "NameAttrList": "tensorflow.core.framework.attr_value_pb2",
