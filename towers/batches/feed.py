@@ -1,4 +1,4 @@
-"""Input: puts each shard on its tower's device one step ahead; a stop signal ends its wait."""
+"""Input: puts each shard on its tower's device ahead of its step; a stop signal ends its wait."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from towers.batches.shards import Shard
 from towers.ground.host import HOST
 
 REMEDY_FOR_ENDLESS_DATA = "say how many steps to train: train(steps=...), fit(steps_per_epoch=...)"
-AHEAD = 2  # Batches on accelerators that wait there for their step.
+AHEAD = 2  # Batches that wait on their devices for their step.
 PATIENCE = 1.0  # Seconds: of a stop for the next batch, of a closing feed for its thread.
 POLL_SECONDS = 0.2
 ALL_THREADS = 2**16  # More than a pipeline has; TensorFlow takes as many as there are.
@@ -52,7 +52,7 @@ def iterator_of(dataset: tf.data.Dataset) -> Iterator[Any]:
 
 
 def open_feed(dataset: tf.data.Dataset, devices: Sequence[str], *, may_stop: bool = False) -> Feed:
-    """Returns an iterator over the shards of a data set, placed on the devices one step ahead.
+    """Returns an iterator over the shards of a data set, placed on the devices ahead of their step.
 
     Use it as a context manager, so that its thread ends with the epoch.
 
@@ -90,11 +90,9 @@ class FeedItem(NamedTuple):
 class Feed:
     """An iterator over shard tuples that can look ahead and measures waiting time.
 
-    A thread takes the batches from the data set, so that this one can be interrupted. To towers on
-    accelerators it sends them in advance. For towers on the CPU it takes a batch when it is asked
-    for one, and `tf.data` prefetches: a Python thread that works ahead would take cores from them.
-
-    An error of the data set is raised by the `next` that would have returned the batch.
+    A thread takes the batches from the data set, and sends them to towers on accelerators, while
+    the step before runs; so this one can be interrupted. An error of the data set is raised by the
+    `next` that would have returned the batch.
 
     Args:
         dataset, devices, may_stop: as in `open_feed`.
@@ -102,7 +100,6 @@ class Feed:
 
     Attributes:
         waits: the time in seconds for which the last `next` waited for each tower's shard.
-        ahead: how many batches the thread takes before it is asked for them.
     """
 
     def __init__(
@@ -114,16 +111,14 @@ class Feed:
         may_stop: bool = False,
     ):
         self.waits: Sequence[float] = [0.0] * len(devices)
-        self.ahead = 0 if on_host else AHEAD
         self._may_stop = may_stop
         self._next: FeedItem | None = None
         self._next_waits: Sequence[float] = ()
         self._is_waiting = False
         self._items: queue.SimpleQueue[FeedItem] = queue.SimpleQueue()
-        self._asked = threading.Semaphore(self.ahead)
+        self._asked = threading.Semaphore(AHEAD)
         self._closed = threading.Event()
-        dataset, place = (dataset.prefetch(1), on_the_host) if on_host else (dataset, on_devices)
-        place = functools.partial(place, list(devices))
+        place = functools.partial(on_the_host if on_host else on_devices, list(devices))
         arguments = (dataset, place, self._asked, self._closed, self._items)
         self._thread = threading.Thread(target=fill, args=arguments, daemon=True)
         self._thread.start()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 HANDED_ON = {
@@ -301,6 +301,12 @@ def code_of(function: Any) -> Any:
 def is_compiled(function: Any) -> bool:
     """Returns whether XLA compiles a `tf.function`."""
     return bool(function._jit_compile)
+
+
+def call_of_tensors(function: Any) -> Callable[[Sequence[Any]], Any]:
+    """Returns an eager call of a `ConcreteFunction` by its flat tensors, which checks nothing."""
+    call, captured = function.inference_fn.call_preflattened, function.captured_inputs
+    return lambda tensors: call([*tensors, *captured])
 
 
 def rewrite_with(function: Any, **settings: Any) -> None:

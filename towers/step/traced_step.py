@@ -14,7 +14,7 @@ from towers.batches.shards import Shard
 from towers.ground.host import HOST
 from towers.processes.processes import Processes
 from towers.step.tower_function import TowerProgram
-from towers.step.tracing import number_on_host, trace
+from towers.step.tracing import checked_once, number_on_host, trace
 from towers.travel.packing import Nest, cut_by_dtype, indices_by_dtype, join_by_dtype
 
 
@@ -53,10 +53,9 @@ class TracedStep:
         self._returns_each = returns_each
         self._place = on_the_host if are_on_host(devices) else on_devices
         # The only trace: what was built is what runs, whatever happens to the model afterwards.
-        # Calling it directly saves the lookup, half a millisecond a step.
         number = tf.TensorSpec([], tf.int64)
         self._traced = trace(self._run, device, specs, number, shared=program.shared)
-        self._call = processes.naming(self._traced)
+        self._call = processes.naming(checked_once(self._traced, specs, number))
         self._taking: dict[str, tuple[Any, Callable[..., Any]]] = {}
 
     @property
@@ -131,7 +130,8 @@ class TracedStep:
         known, call = self._taking.get(function.__name__, (None, None))
         if call is None or known != spec:
             numbers = [tf.TensorSpec([], tf.int64)] * num_numbers
-            call = self.processes.naming(trace(function, self._device, spec, *numbers))
+            traced = trace(function, self._device, spec, *numbers)
+            call = self.processes.naming(checked_once(traced, spec, *numbers))
             self._taking[function.__name__] = spec, call
         return call
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import towers
 from tests import helpers
 from tests.programs import PATIENCE, wait_until
-from towers.batches.feed import Feed, iterator_of, open_feed
+from towers.batches.feed import Feed, iterator_of
 from towers.batches.shards import check_batch_spec, check_rows
 from towers.loop.rates import Window
 from towers.travel.pairs import part_sizes
@@ -242,13 +242,6 @@ def test_closing_does_not_wait_for_a_data_set_that_blocks(on_host):
     wait_until(lambda: not feeding_threads(), "the end of the thread")
 
 
-def test_towers_on_the_cpu_take_no_core_for_a_thread():
-    dataset = towers.engine.split(tf.data.Dataset.range(4).batch(2), 2)
-    for devices, is_ahead in [(helpers.tower_devices(2), False), (["/GPU:0", "/GPU:1"], True)]:
-        with open_feed(dataset, devices) as feed:
-            assert (feed.ahead > 0) == is_ahead
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="counts the threads of TensorFlow by /proc")
 def test_an_iterator_has_no_tuner_for_which_its_end_would_wait():
     held = []
@@ -332,8 +325,9 @@ def test_the_share_of_input_wait_is_the_true_one(batch_seconds, step_seconds, mo
         helpers.classify(model), model, keras.optimizers.SGD(0.1), batches, 2
     )
     clock, window = Clock(), Window()
+    take = clock.slow(Feed._take, batch_seconds)
     monkeypatch.setattr(time, "perf_counter", clock)
-    monkeypatch.setattr(Feed, "_take", clock.slow(Feed._take, batch_seconds))
+    monkeypatch.setattr(Feed, "_take", lambda feed: take(feed)._replace(ready=[clock.now] * 2))
     monkeypatch.setattr(type(step), "__call__", clock.slow(type(step).__call__, step_seconds))
     dataset = towers.batches_from(helpers.dataset_of(batches))
     helpers.make_trainer(step, dataset, [clock.slow(window.add, 3.0)]).train(epochs=1)

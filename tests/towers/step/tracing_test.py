@@ -4,11 +4,12 @@ import os
 import pathlib
 import sys
 
+import numpy as np
 import pytest
 import tensorflow as tf
 from tensorflow.core.protobuf.config_pb2 import ConfigProto
 
-from towers.step.tracing import number_on_host, trace
+from towers.step.tracing import checked_once, number_on_host, trace
 
 MOST_BYTES = 100  # Of one number, on average; TensorFlow keeps some 700 of each Python number.
 
@@ -47,6 +48,49 @@ def test_a_number_is_one_of_64_bits_on_the_host_whatever_it_comes_from():
         tensor = number_on_host(number)
         assert tensor.dtype == tf.int64 and tensor.shape == [] and int(tensor) == 7
         assert tensor.device.endswith("CPU:0")
+
+
+class Counting:
+    """A traced function that counts the calls in which TensorFlow checks the arguments."""
+
+    def __init__(self, traced):
+        self._traced, self.count = traced, 0
+        self.inference_fn, self.captured_inputs = traced.inference_fn, traced.captured_inputs
+
+    def __call__(self, *arguments):
+        self.count += 1
+        return self._traced(*arguments)
+
+
+def test_arguments_of_each_shape_are_checked_once():
+    captured = tf.Variable([10.0])
+    specs = {"a": tf.TensorSpec([None]), "b": tf.RaggedTensorSpec([None, None])}, tf.TensorSpec([])
+
+    def add(parts, number):
+        captured.assign_add([1.0])
+        total = tf.reduce_sum(parts["a"]) + tf.reduce_sum(parts["b"]) + captured + number
+        return {"total": total, "a": parts["a"]}
+
+    counting = Counting(trace(add, "/CPU:0", *specs))
+    call = checked_once(counting, *specs)
+    for times, (rows, checks) in enumerate([(1, 1), (1, 1), (2, 2), (1, 2), (2, 2)], 1):
+        parts = {"a": tf.ones([rows]), "b": tf.ragged.constant([[1.0], [2.0, 3.0]])}
+        results = call(parts, tf.constant(5.0))
+        assert results["total"].numpy() == [rows + 6 + 10 + times + 5]
+        assert results["a"].shape == [rows] and counting.count == checks
+    inside = tf.function(lambda: call(parts, tf.constant(5.0)), autograph=False)
+    assert inside()["total"].numpy() == [2 + 6 + 10 + 6 + 5]
+    as_numpy = call({**parts, "a": np.ones(2, np.float32)}, tf.constant(5.0))
+    assert as_numpy["total"].numpy() == [2 + 6 + 10 + 7 + 5]
+    other_names = {"a": parts["a"], "c": parts["b"]}
+    for wrong in (
+        other_names,
+        {**parts, "a": tf.ones([2, 1])},
+        {**parts, "a": tf.ones([2], "int32")},
+    ):
+        with pytest.raises((TypeError, ValueError)):
+            call(wrong, tf.constant(5.0))
+    assert captured.numpy() == [17.0]
 
 
 def settings_of(traced, *arguments):
