@@ -128,6 +128,10 @@ class Transform:
             numbers[:, alternates] = (odd if epoch % 2 else first)[:, alternates]
         return numbers
 
+    def then(self, operation: Operation) -> Transform:
+        """Returns the chain with one operation more at its end."""
+        return Transform((*self.operations, operation))
+
     def __call__(self, images: tf.Tensor, uniforms: tf.Tensor) -> tf.Tensor:
         """Returns float32 [batch, height, width, channels].
 
@@ -227,6 +231,27 @@ def alternating_flip() -> Operation:
     Jordan 2024 (arXiv:2404.00498), section 3.6.
     """
     return random_flip()._replace(alternates=True)
+
+
+def cutout(size: int) -> Operation:
+    """Sets a square of `size` pixels, at a uniformly random position in the image, to zero.
+
+    DeVries and Taylor 2017 (arXiv:1708.04552), here with the whole square inside the image. After
+    `normalize` a zero is the mean colour.
+    """
+
+    def apply(images: tf.Tensor, uniforms: tf.Tensor) -> tf.Tensor:
+        covered = []
+        for axis, margin in enumerate(crop_margins(images, size, size)):
+            first = tf.cast(
+                uniforms[:, axis, tf.newaxis] * tf.cast(margin + 1, tf.float32), tf.int32
+            )
+            pixels = tf.range(images.shape[axis + 1])
+            covered.append((pixels >= first) & (pixels < first + size))
+        square = covered[0][:, :, tf.newaxis] & covered[1][:, tf.newaxis]
+        return tf.where(square[..., tf.newaxis], tf.zeros_like(images), images)
+
+    return Operation(2, apply)
 
 
 def random_brightness(max_delta: float) -> Operation:

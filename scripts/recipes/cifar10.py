@@ -36,6 +36,8 @@ class Fields(ImageFields):
         network: fast (the paper's) or tutorial (the TensorFlow tutorial's, on distorted 24 x 24
             pixels).
         flip: for fast, alternating (mirrored in every second epoch) or random.
+        shift: pixels by which a training image of fast is moved at most, in each direction.
+        cutout: side of a square, in pixels, that is blank in each training image of fast.
         test_views: what an evaluation averages the outputs over: none, flips (a picture and its
             mirror image) or shifts (both, also moved by a pixel: six views).
         widths: filters of the three blocks of fast.
@@ -46,6 +48,8 @@ class Fields(ImageFields):
 
     network: Literal["fast", "tutorial"] = "fast"
     flip: common.Flip = "alternating"
+    shift: Annotated[int, common.NOT_NEGATIVE] = 2
+    cutout: Annotated[int, common.NOT_NEGATIVE] = 0
     test_views: common.Views = "shifts"
     widths: tuple[int, ...] = (64, 256, 256)
     label_smoothing: Annotated[float, common.FRACTION] = 0.0
@@ -63,7 +67,7 @@ def load(folder: Path, split: str) -> ImageSet:
 def make_data(
     fields: Fields, folder: Path, seed: int, *, load: Callable[[Path, str], ImageSet] = load
 ) -> Data:
-    """Returns the batches: normalised per channel, for training shifted by up to two pixels."""
+    """Returns the batches: normalised per channel, for training distorted as the fields say."""
     from towers.data.images import augmentation
 
     train, test = (load(folder, split) for split in ("train", "test"))
@@ -73,8 +77,10 @@ def make_data(
         moments, side = augmentation.channel_moments(train.images), train.images.shape[1]
         alternates = fields.flip == "alternating"
         flip = augmentation.alternating_flip() if alternates else augmentation.random_flip()
-        shift = {"size": side, "padding": 2, "mode": "REFLECT"}
+        shift = {"size": side, "padding": fields.shift, "mode": "REFLECT"}
         changed = augmentation.resnet_training(*moments, **shift, flip=flip)
+        if fields.cutout:
+            changed = changed.then(augmentation.cutout(fields.cutout))
         plain = augmentation.resnet_evaluation(*moments)
     return image_data(fields, seed, (train, changed), (test, plain))
 

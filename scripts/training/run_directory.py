@@ -30,7 +30,7 @@ OWN_FIELDS_BEFORE: dict[str, dict[str, Any]] = {
     **dict.fromkeys(("shapes", "mnist", "fashion_mnist", "cifar10_resnet"), OF_IMAGES),
     "cifar10": {
         **{**OF_IMAGES, **WITHOUT_VIEWS, **WIDTHS},
-        **{"network": "tutorial", "label_smoothing": 0.0},
+        **{"network": "tutorial", "label_smoothing": 0.0, "shift": 2, "cutout": 0},
     },
     "chatbot": {
         "marks": False,

@@ -99,6 +99,19 @@ def test_an_alternating_flip_mirrors_every_example_in_every_second_epoch(images)
     assert (np.abs(tables[0][:, 2] - tables[1][:, 2]) == 0.5).all()
 
 
+def test_cutout_blanks_a_square_inside_the_image(images):
+    transform = augmentation.Transform((augmentation.cutout(12),))
+    table = np.float32([[0, 0], [LARGEST_DRAW, LARGEST_DRAW], *table_for(transform, images)[2:]])
+    result = apply(transform, images, table)
+    for image, (row, column), changed in zip(images, table, result, strict=True):
+        top, left = (int(np.floor(draw * np.float32(32 - 12 + 1))) for draw in (row, column))
+        expected = image.astype("float32")
+        expected[top : top + 12, left : left + 12] = 0
+        np.testing.assert_array_equal(changed, expected)
+    with pytest.raises(ValueError, match="must fit into the image"):
+        apply(augmentation.Transform((augmentation.cutout(33),)), images, table)
+
+
 def test_resnet_evaluation_normalizes_the_whole_image(images):
     mean, std = augmentation.channel_moments(images)
     transform = augmentation.resnet_evaluation(mean, std)
