@@ -9,6 +9,7 @@ common. What is left to differ is rounding.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -19,7 +20,7 @@ import tensorflow as tf
 
 from towers.ground.private_apis import could_possibly_record, flatten_layers, stop_recording
 from towers.layers.draws import draws_by_row
-from towers.layers.part import Call, Outcome, Surroundings
+from towers.layers.part import LARGE, Call, Outcome, Surroundings
 from towers.layers.scope import CallScope
 from towers.layers.sources import CONCATENATE, FIRST, KINDS, MEAN, SUM, Way
 from towers.step.sums import way_to_merge
@@ -48,6 +49,7 @@ class Answer(NamedTuple):
         fixed: the indices of the layer's variables of which all towers look up the same rows.
         is_synchronized: whether its towers may add in the middle, for which they need a graph.
         has_gradient: whether it has custom gradients, which find variables by their handles alone.
+        is_linear: whether these are as many times as large as the gradients that they come from.
     """
 
     way: str
@@ -57,6 +59,7 @@ class Answer(NamedTuple):
     fixed: frozenset[int] = frozenset()
     is_synchronized: bool = False
     has_gradient: bool = False
+    is_linear: bool = True
 
 
 def ask(call: Call, devices: Sequence[str], *, traces: bool = True) -> Answer:
@@ -86,27 +89,42 @@ def ask(call: Call, devices: Sequence[str], *, traces: bool = True) -> Answer:
             if around.assigns:
                 return not_cut(call, "assigns a tf.Variable")
             ways = ways_of(call, rows, devices)
+        couples, is_linear = False, True
         if around.has_gradient and not isinstance(ways, str):  # A tape records again.
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                found = ways_of(call.with_gradient(ways), rows, devices)
-            ways = f"{found} in its gradient" if isinstance(found, str) else ways
+            couples, is_linear = ask_gradient(call.with_gradient(ways), rows, devices)
     except (ValueError, TypeError, RuntimeError, IndexError, tf.errors.OpError) as error:
         return not_cut(call, f"cannot be called with a part of its rows ({summary(error)})")
-    if isinstance(ways, str):
-        return not_cut(call, ways)
+    if isinstance(ways, str) or couples:
+        return not_cut(call, f"{COUPLES} in its gradient" if couples else str(ways))
     layers = flatten_layers(call.layer)
     is_synchronized = any(getattr(one, "synchronized", False) for one in layers)
-    return Answer(CUT, rows, ways, "", around.fixed, is_synchronized, around.has_gradient)
+    return Answer(
+        CUT, rows, ways, "", around.fixed, is_synchronized, around.has_gradient, is_linear
+    )
+
+
+def ask_gradient(call: Call, rows: Sequence[int], devices: Sequence[str]) -> tuple[bool, bool]:
+    """Returns whether a gradient couples rows, and whether it is linear; see `with_gradient`."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        large, small = call.part({}, {}, CallScope(0)).outputs
+        found = fitting_ways(call, rows, devices)
+    couples = isinstance(found, str) or not all(map(is_of_rows, found[: 2 * len(large)]))
+    pairs = zip(large, small, strict=True)
+    return couples, all(near(one.numpy(), LARGE * other.numpy()) for one, other in pairs)
 
 
 def needs_trace(layer: Any, repeated_rows: str) -> bool:
     """Returns whether it is not known where the numbers of a layer come from.
 
-    Keras wrote most layers; what they look up matters only where repeated rows are not summed.
+    Keras wrote most layers, and TensorFlow most functions in them; what they look up matters only
+    where repeated rows are not summed.
     """
     layers = flatten_layers(layer)
-    plain = all(type(one).__module__.startswith("keras.src.") for one in layers)
+    held = [vars(one).values() for one in layers if not isinstance(one, keras.Model)]
+    written = [*map(type, layers), *filter(callable, itertools.chain.from_iterable(held))]
+    modules = [getattr(one, "__module__", None) or "" for one in written]
+    plain = all(one.startswith(("keras.src.", "tensorflow.")) for one in modules)
     has_table = any(isinstance(one, keras.layers.Embedding) for one in layers)
     is_function = any(isinstance(one, keras.layers.Lambda) for one in layers)
     return not plain or is_function or (has_table and repeated_rows == "keras")
@@ -127,6 +145,16 @@ def summary(error: BaseException) -> str:
 
 def ways_of(call: Call, rows: Sequence[int], devices: Sequence[str]) -> list[Way] | str:
     """Returns how each tensor that comes out becomes one, or why towers cannot know that."""
+    found = fitting_ways(call, rows, devices)
+    if isinstance(found, str):
+        return found
+    if any({Way(MEAN), Way(SUM)} <= fitting for fitting in found):
+        return IS_ZERO
+    return [min(fitting, key=lambda way: KINDS.index(way.kind)) for fitting in found]
+
+
+def fitting_ways(call: Call, rows: Sequence[int], devices: Sequence[str]) -> list[set[Way]] | str:
+    """Returns all ways in which each tensor that comes out may become one, or why there is none."""
     size = int(call.leaves[rows[0]].shape[0])
     found: list[list[set[Way]]] = []
     for device, (start, count) in zip(devices, shares(size, len(devices)), strict=True):
@@ -141,11 +169,12 @@ def ways_of(call: Call, rows: Sequence[int], devices: Sequence[str]) -> list[Way
     if any(not fitting for columns in found for fitting in columns):
         return COUPLES
     common = [set.intersection(*column) for column in zip(*found, strict=True)]
-    if not all(common):
-        return COUPLES
-    if any({Way(MEAN), Way(SUM)} <= fitting for fitting in common):
-        return IS_ZERO
-    return [min(fitting, key=lambda way: KINDS.index(way.kind)) for fitting in common]
+    return common if all(common) else COUPLES
+
+
+def is_of_rows(fitting: set[Way]) -> bool:
+    """Returns whether these are ways of a gradient: each row has its own, or adds to it."""
+    return any(way.kind in (CONCATENATE, SUM) for way in fitting)
 
 
 def shares(size: int, num_towers: int) -> Iterator[tuple[int, int]]:

@@ -280,10 +280,11 @@ class LayerCalls:
         if call.num_rows(answer.rows) < len(self.devices):
             with alone():
                 return call.whole()
-        settings = settings_of(call.layer)
-        if settings is None or attributes_of(call.layer):
+        settings, records = settings_of(call.layer), could_possibly_record()
+        # The gradient of a function has a 0 where that of an output that is not used has none.
+        has_gradients = records and len(answer.ways) > 1
+        if settings is None or attributes_of(call.layer) or has_gradients:
             return put_together(*self._cut(call, answer))
-        records = could_possibly_record()
         key = (call.key(), settings, records)
         if key not in self._compiled:
             outcomes: list[Outcome] = []

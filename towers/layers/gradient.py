@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Container, Iterator, Sequence
 from typing import Any
 
@@ -10,9 +11,14 @@ import keras
 import tensorflow as tf
 
 from towers.ground.host import HOST
-from towers.ground.private_apis import could_possibly_record, record_operation, recording_again
+from towers.ground.private_apis import (
+    could_possibly_record,
+    record_operation,
+    recording_again,
+    stop_recording,
+)
 from towers.layers.reads import PUSH_TAPE, reads_of, sum_on
-from towers.layers.rows import Cut, cut_rows, join_rows
+from towers.layers.rows import Cut, cut_rows, join_rows, same_parts
 from towers.layers.scope import CallScope, assign_once
 from towers.layers.sources import (
     CONCATENATE,
@@ -155,20 +161,46 @@ class Towers:
     def _record(
         self, outputs: list[Any], sources: Sequence[Source], backward: Callable[..., list[Any]]
     ) -> Sequence[Any]:
-        """Returns the outputs with a gradient of their own.
+        """Returns the outputs with a gradient of their own, None for one that is not used.
 
         A tape is told of it. What differentiates a whole function asks its ops, and no tape.
         """
+        used: dict[int, Any] = {}
+
+        def of_used(*upstream: Any) -> list[Any]:
+            """TensorFlow gives 0 for an output that is not used. Tangents use all."""
+            own = [one if one is used.get(i) else None for i, one in enumerate(upstream)]
+            return backward(*(upstream if all(one is None for one in own) else own))
+
+        outer = [value_of(one) if self._for_function else one.outer for one in sources]
+        own = self._with_gradient(outputs, outer, of_used)
+        if len(own) == 1:
+            return own
+
+        def note(index: int, gradient: Any) -> list[Any]:
+            used[index] = gradient
+            return [gradient]
+
+        noted: list[Any] = []
+        for index, one in enumerate(own):
+            with stop_recording():
+                same = same_parts(one)
+            noted += self._with_gradient([same], [one], functools.partial(note, index))
+        return noted
+
+    def _with_gradient(
+        self, outputs: Sequence[Any], sources: Sequence[Any], backward: Callable[..., list[Any]]
+    ) -> Sequence[Any]:
+        """Returns outputs of which the tape, or the op that is asked, has this gradient."""
         if not self._for_function:
-            outer = [source.outer for source in sources]
-            record_operation("LayerCall", outputs, outer, backward)
+            record_operation("LayerCall", outputs, sources, backward)
             return outputs
 
         @tf.custom_gradient
         def attached(*_: tf.Tensor) -> tuple[list[tf.Tensor], Callable[..., list[Any]]]:
             return list(map(tf.identity, outputs)), lambda *upstream: backward(*upstream)
 
-        found: Sequence[tf.Tensor] = attached(*map(value_of, sources))
+        found: Sequence[tf.Tensor] = attached(*sources)
         return found
 
     def _join(self, values: Sequence[Any], way: Way) -> Any:

@@ -197,17 +197,19 @@ class Call:
         return Surroundings(takes_others, fixed, mixed, assigns, CUSTOM in text)
 
     def with_gradient(self, ways: Sequence[Way]) -> Call:
-        """Returns the call of which the gradient of its arguments comes out besides.
+        """Returns the call that returns two lists of gradients of its arguments and weights.
 
-        It is that of outputs with rows, from large numbers, which whatever clips them clips.
+        They are those of outputs with rows: from large numbers, which whatever clips them clips,
+        and from numbers that are smaller by `LARGE`.
 
         Args:
             ways: how each tensor that comes out becomes one.
         """
 
         def run(layer: Any, /, *args: Any, **kwargs: Any) -> Any:
-            sources = list(filter(is_differentiable, tf.nest.flatten((args, kwargs))))
-            with tf.GradientTape() as tape:
+            weights = [variable.value for variable in layer.trainable_variables]
+            sources = list(filter(is_differentiable, tf.nest.flatten((args, kwargs, weights))))
+            with tf.GradientTape(persistent=True) as tape:
                 tape.watch(sources)
                 outputs = self._run(layer, *args, **kwargs)
             tensors = filter(is_tensor, tf.nest.flatten(outputs))
@@ -215,8 +217,10 @@ class Call:
                 one for one, way in zip(tensors, ways, strict=False)
                 if way.kind == CONCATENATE and is_differentiable(one)
             ]  # fmt: skip
-            upstream = [LARGE * (one + 1.0) for one in map(tf.stop_gradient, targets)]
-            return outputs, tape.gradient(targets, sources, upstream)
+            numbers = [one + 1.0 for one in map(tf.stop_gradient, targets)]
+            large = tape.gradient(targets, sources, [LARGE * one for one in numbers])
+            small = tape.gradient(targets, sources, numbers)
+            return [list(map(as_dense, filter(is_tensor, each))) for each in (large, small)]
 
         return Call(self.layer, run, *self._structure)
 
@@ -291,6 +295,11 @@ def is_of_keras(value: Any) -> bool:
     known = isinstance(value, (keras.layers.Layer, keras.Variable, bool, int, float, str))
     named = ("keras.", "tensorflow.", "towers.compiled.")  # What `fit` keeps on a model.
     return known or value is None or type(value).__module__.startswith(named)
+
+
+def as_dense(gradient: Any) -> tf.Tensor:
+    """Returns a gradient, of a table or not, as one tensor."""
+    return tf.convert_to_tensor(gradient)
 
 
 def is_tensor(value: Any) -> bool:

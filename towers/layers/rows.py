@@ -93,6 +93,14 @@ def join_rows(parts: Sequence[tf.Tensor], cut: Cut, device: str) -> tf.Tensor:
     return joined
 
 
+def same_parts(tensor: tf.Tensor) -> tf.Tensor:
+    """Returns another tensor with the same values, joined of the same parts if it was joined."""
+    same = tf.identity(tensor)
+    if hasattr(tensor, PARTS):
+        setattr(same, PARTS, getattr(tensor, PARTS))
+    return same
+
+
 def first_rows(tensor: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
     """Returns `tensor[:size]`, which TensorFlow would make of three times as many ops."""
     if tensor.shape.rank is None:

@@ -53,7 +53,9 @@ def build_train_step(
             weight). Regularisers enter as `weight * sum(model.losses)`. For losses with different
             denominators it returns a tuple of sums and a tuple of weights; the loss is the sum of
             each one's mean. A loss that is summed but not divided has the weight None, even if it
-            is the only one: `(loss,), (None,), {}`.
+            is the only one: `(loss,), (None,), {}`. The backward pass is that of the sums: a custom
+            gradient that is no multiple of the one it is given, such as a clipped one, has that of
+            the sum.
         variables: the Keras variables that `tower_fn` uses, or the model that owns them. An
             unbuilt model is built here, on the parameter device.
         optimizer: a Keras optimizer; it gets averaged (and clipped) gradients once a step.

@@ -11,6 +11,7 @@ import tensorflow as tf
 import towers
 from tests.curves import read_scalars
 from tests.helpers import tower_devices
+from tests.kinds.comparison import float64
 from towers.compiled.groups import groups_of
 from towers.saving.checkpoint_files import path_of
 from towers.scripts.training.overview import find_runs
@@ -210,3 +211,102 @@ def test_where_repeated_rows_matter_it_is_told_once(optimizer, times, capsys):
     for _ in range(2):
         fit(model, ids, Y, verbose=2)
     assert capsys.readouterr().out.count("repeated rows are summed") == times
+
+
+@tf.custom_gradient
+def clipped(x):
+    return tf.identity(x), lambda gradient: tf.clip_by_value(gradient, -0.01, 0.01)
+
+
+@tf.custom_gradient
+def clipped_by_norm(x):
+    return tf.identity(x), lambda gradient: tf.clip_by_norm(gradient, 0.01)
+
+
+class Clipped(keras.layers.Layer):
+    def call(self, x):
+        return clipped(x)
+
+
+class OfAClippedKernel(keras.layers.Layer):
+    def build(self, shape):
+        self.kernel = self.add_weight(shape=(shape[-1], 3), initializer="glorot_uniform")
+
+    def call(self, x):
+        return x @ clipped_by_norm(tf.convert_to_tensor(self.kernel))
+
+
+class InTurn(keras.Model):
+    """Trains one output after the other with each batch."""
+
+    def train_step(self, data):
+        for name in ("a", "b"):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean((self(data[0], training=True)[name] - 1.0) ** 2)
+            weights = self.trainable_variables
+            self.optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights, strict=True))
+        return {"loss": loss}
+
+
+def trained(make, number):
+    """Returns the History and the weights of a model, trained by Keras or on so many towers."""
+    with float64():
+        keras.utils.set_random_seed(1)
+        model = make()
+        options = {"batch_size": 8, "epochs": 2, "shuffle": False, "verbose": 0}
+        x, y = X.astype("float64"), Y.astype("float64")
+        if number:
+            history = towers.fit(model, x, y, towers=tower_devices(number), **options)
+        else:
+            history = model.fit(x, y, **options)
+        return history.history["loss"], model.get_weights()
+
+
+def check_as_in_keras(make, numbers=(1, 3)):
+    losses, weights = trained(make, 0)
+    for number in numbers:
+        received = trained(make, number)
+        np.testing.assert_allclose(received[0], losses, rtol=1e-12)
+        for one, expected in zip(received[1], weights, strict=True):
+            np.testing.assert_allclose(one, expected, rtol=1e-10, atol=1e-14)
+
+
+@pytest.mark.parametrize(
+    "middle",
+    [Clipped, OfAClippedKernel, lambda: keras.layers.Dense(3, activation=clipped)],
+    ids=["layer", "kernel", "activation"],
+)
+def test_a_gradient_that_the_model_clips_is_that_of_keras(middle):
+    def make():
+        model = keras.Sequential(
+            [keras.Input((4,)), keras.layers.Dense(4), middle(), keras.layers.Dense(2)]
+        )
+        model.compile("sgd", "mse")
+        return model
+
+    check_as_in_keras(make)
+
+
+def test_a_gradient_that_a_loss_clips_is_that_of_keras():
+    def make():
+        model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
+        model.compile("sgd", lambda y, outputs: tf.reduce_mean((y - clipped(outputs)) ** 2, -1))
+        return model
+
+    check_as_in_keras(make)
+
+
+@pytest.mark.filterwarnings("ignore:Gradients do not exist")
+@pytest.mark.parametrize("run_eagerly", [False, True])
+def test_what_a_loss_does_not_use_has_no_gradient(run_eagerly):
+    """Adam moves a variable whose gradient is 0, but not one that has none."""
+
+    def make():
+        inputs = keras.Input((4,))
+        hidden = keras.layers.Dense(3)(inputs)
+        outputs = {name: keras.layers.Dense(1, name=name)(hidden) for name in ("a", "b")}
+        model = InTurn(inputs, outputs)
+        model.compile(keras.optimizers.AdamW(0.1, weight_decay=0.5), run_eagerly=run_eagerly)
+        return model
+
+    check_as_in_keras(make)
