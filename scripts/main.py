@@ -17,6 +17,7 @@ from collections.abc import Collection, Sequence
 from types import ModuleType
 from typing import Any, NoReturn
 
+from towers.ground.interrupts import note_interrupts, was_interrupted
 from towers.scripts.options.flags import HelpFormatter, Parser, add_flags, read_options
 from towers.scripts.options.setting import all_settings
 from towers.scripts.other_words import advice, command_for, command_line
@@ -81,6 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments = sys.argv[1:]
         warnings.showwarning = show_warning
         prepare_streams()
+        note_interrupts()
     try:
         command, options = read_command(arguments)
         code: int = command.run(options)
@@ -92,15 +94,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except WrongInputError as error:
         return fail(error, WRONG_INPUT)
     except KeyboardInterrupt:
-        show("towers: interrupted", file=sys.stderr)
-        return 130
+        return interrupted()
     except Exception as error:
+        if was_interrupted():
+            return interrupted()
         if is_for_users(error):
             drop_unwritten()
             return fail(error, FAILED)
         show_traceback(error)
         show(BUG, file=sys.stderr)
         return FAILED
+
+
+def interrupted() -> int:
+    """Says that Ctrl-C ended the command, and returns the exit code."""
+    show("towers: interrupted", file=sys.stderr)
+    return 128 + signal.SIGINT
 
 
 def read_command(arguments: Sequence[str]) -> tuple[ModuleType, Any]:

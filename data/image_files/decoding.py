@@ -29,8 +29,10 @@ HEIC_STARTS = (b"ftypheic", b"ftypheix", b"ftypmif1", b"ftypmsf1", b"ftyphevc")
 ORIENTATION = 0x0112  # The tag's number (Exif 2.3, section 4.6.4).
 EXIF_START, EXIF_BYTES = b"Exif\0\0", 2**16
 PNG_DEPTH, DEEP, DEEP_TYPE = 24, b"\x10", tf.uint16  # Where a PNG has its bits per sample.
+PNG_COLOUR, PNG_PLAIN = 25, (0, 2)  # Where it has its kind of colour; grey and RGB.
 PNG_TURNED = (b"eXIf", b"Raw profile type exif", b"tiff:Orientation")
-WEBP_FLAGS, WEBP_ANIMATED, WEBP_EXIF = 20, 0x02, 0x08  # (RFC 9649, section 2.7.)
+WEBP_FLAGS, WEBP_ANIMATED, WEBP_EXIF, WEBP_ALPHA = 20, 0x02, 0x08, 0x10  # (RFC 9649, 2.7.)
+EXTENDED_WEBP = b"VP8X"
 CHANNELS = 3
 ANY, PLAIN, JPEG = "any", "plain", "jpeg"
 # What may be said about a picture, besides its size.
@@ -129,7 +131,8 @@ def decode(encoded: tf.Tensor, look: Look = USUAL) -> tf.Tensor:
         )
 
     def of_webp() -> tf.Tensor:
-        return on_background(tf.io.decode_webp(encoded)[0], look)
+        with tf.control_dependencies([check_webp(encoded)]):
+            return on_background(tf.io.decode_webp(encoded)[0], look)
 
     pixels = tf.case(
         [
@@ -140,6 +143,15 @@ def decode(encoded: tf.Tensor, look: Look = USUAL) -> tf.Tensor:
         default=lambda: decode_plainly(encoded),
     )
     return tf.ensure_shape(pixels, [None, None, CHANNELS])
+
+
+def check_webp(encoded: tf.Tensor) -> tf.Operation:
+    """Fails for an animation without alpha, of which TensorFlow writes outside its memory."""
+    is_extended = tf.equal(tf.strings.substr(encoded, 12, len(EXTENDED_WEBP)), EXTENDED_WEBP)
+    flags = tf.io.decode_raw(tf.strings.substr(encoded, WEBP_FLAGS, 1), tf.uint8)
+    flags = tf.bitwise.bitwise_and(flags, WEBP_ANIMATED | WEBP_ALPHA)
+    is_unsafe = is_extended & tf.reduce_all(tf.equal(flags, WEBP_ANIMATED))
+    return tf.debugging.Assert(~is_unsafe, ["an animated WebP; give it a picture, such as a frame"])
 
 
 def on_background(pixels: tf.Tensor, look: Look) -> tf.Tensor:
@@ -269,13 +281,20 @@ def viewable(encoded: bytes) -> bytes:
 
 
 def is_still(encoded: bytes) -> bool:
-    """Returns whether bytes are a PNG or a WebP that is neither turned nor animated."""
+    """Returns whether TensorFlow decodes bytes, of a PNG or a WebP, as viewers show them.
+
+    It does not turn a picture, takes no other frame than the first, and reads no colour that stands
+    for a transparent one.
+    """
     if encoded.startswith(PNG_START):
+        head = encoded[: encoded.find(b"IDAT")]
+        if b"tRNS" in head and encoded[PNG_COLOUR] in PNG_PLAIN:
+            return False
         may_be_turned = any(start in encoded[:EXIF_BYTES] for start in PNG_TURNED)
         return not may_be_turned or orientation_in(encoded) == 1
     if not is_webp(encoded):
         return False
-    flags = encoded[WEBP_FLAGS] if encoded[12:16] == b"VP8X" else 0
+    flags = encoded[WEBP_FLAGS] if encoded[12:16] == EXTENDED_WEBP else 0
     is_turned = flags & WEBP_EXIF and orientation_in(encoded) != 1
     return not (flags & WEBP_ANIMATED or is_turned)
 

@@ -9,14 +9,16 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from towers.data.folders import PART_NAMES, files_below
 from towers.data.image_files.decoding import SUFFIXES
 from towers.data.image_files.records import Example
 
 TABLE_SUFFIXES = (".csv", ".tsv")
-SEPARATOR, BARS, BLANKS = "|", re.compile(r"\|"), re.compile(r"[\s,;]+")
+SEPARATOR = "|"
+# What else may divide labels where none has a bar, the first that occurs.
+SEPARATORS = {SEPARATOR: r"\|", ";": r"[|;]", ",": r"[|,]", "blanks": r"[|\s]+"}
 PATH_COLUMNS = (
     "path", "file", "filename", "file_name", "filepath", "image_path", "img_path", "image", "img",
     "image_name", "image_id", "picture", "photo", "id",
@@ -37,7 +39,8 @@ class Columns(NamedTuple):
         path, label, part: the number of the column, None without one.
         one_hot: by number, the classes of columns of 0 and 1 in place of a label.
         unused: the names of other columns.
-        separator: between several labels.
+        separator: between several labels, of `SEPARATORS`.
+        num_columns: how many columns have a name.
     """
 
     path: int
@@ -45,7 +48,8 @@ class Columns(NamedTuple):
     part: int | None
     one_hot: dict[int, str]
     unused: list[str]
-    separator: re.Pattern[str]
+    separator: str
+    num_columns: int
 
 
 def list_table(
@@ -66,8 +70,10 @@ def list_table(
     _, header = next(rows, (f"{path}:1", []))
     first = list(itertools.islice(rows, LOOKED_AT))
     found = find_columns(path, header, columns, [cells for _, cells in first])
-    if several_labels and found.separator is BLANKS:
-        notes.append(f"labels of {path.name} are divided at blanks, since none of them has |")
+    if several_labels and found.separator != SEPARATOR:
+        notes.append(
+            f"labels of {path.name} are divided at {found.separator}, since none of them has |"
+        )
     if found.unused:
         notes.append(f"columns of {path.name} that are not used: {', '.join(found.unused)}")
     files = Files(path.parent)
@@ -113,9 +119,22 @@ def rows_of_json(path: Path, lines: Iterable[str]) -> Iterator[Row]:
         if not names:
             names = list(found)
             yield place, names
-        labels = (found.get(name, "") for name in names)
-        yield place, [SEPARATOR.join(map(str, one)) if isinstance(one, list) else str(one)
-                      for one in labels]  # fmt: skip
+        yield place, [cell_of(found.get(name), place, name) for name in names]
+
+
+def cell_of(value: Any, place: str, name: str) -> str:
+    """Returns a JSON value as a cell of a table; each label of a list ends with a bar.
+
+    Raises:
+        ValueError: it is an object.
+    """
+    if isinstance(value, dict):
+        raise ValueError(f"{place}: expected a text, a number or a list for {name}, not an object.")
+    if isinstance(value, list):
+        return "".join(f"{cell_of(one, place, name)}{SEPARATOR}" for one in value)
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)  # 1.0 is the class 1.
+    return "" if value is None else str(value)
 
 
 def delimiter_of(path: Path, start: str) -> str:
@@ -157,10 +176,12 @@ def find_columns(
         )
     unused = [header[i] for i in others if i not in one_hot]
     labels = [] if of_label is None else [row[of_label] for row in rows if len(row) > of_label]
-    has_blanks = any(BLANKS.search(label.strip()) for label in labels)
-    is_of_blanks = has_blanks and not any(SEPARATOR in label for label in labels)
-    separator = BLANKS if is_of_blanks else BARS
-    return Columns(of_path, of_label, of_part, one_hot, unused, separator)
+    separators = (
+        name for name, pattern in SEPARATORS.items()
+        if any(re.search(pattern, label.strip()) for label in labels)
+    )  # fmt: skip
+    separator = next(separators, SEPARATOR)
+    return Columns(of_path, of_label, of_part, one_hot, unused, separator, len(header))
 
 
 def is_one_hot(cells: Iterable[Sequence[str]]) -> bool:
@@ -176,6 +197,11 @@ def example_of(
     needed = [columns.path, columns.label or 0, columns.part or 0, *columns.one_hot]
     if len(row) <= max(needed):
         raise ValueError(f"{place}: the row has only {len(row)} columns: {row!r}.")
+    if any(cell.strip() for cell in row[columns.num_columns :]):
+        raise ValueError(
+            f"{place}: the row has {len(row)} columns, and the first row names "
+            f"{columns.num_columns}: {row!r}. Put a cell that holds what divides them into quotes."
+        )
     name, part = row[columns.path].strip(), None
     if not name or "\0" in name:
         raise ValueError(f"{place}: the path is empty or holds a zero byte.")
@@ -206,7 +232,8 @@ def labels_of(
         return tuple(name for name, cell in cells.items() if ONE_HOT[cell])
     text = row[columns.label].strip()
     is_divided = several_labels or SEPARATOR in text
-    found = columns.separator.split(text) if is_divided else [text]
+    pattern = SEPARATORS[columns.separator if several_labels else SEPARATOR]
+    found = re.split(pattern, text) if is_divided else [text]
     return tuple(dict.fromkeys(one.strip() for one in found if one.strip()))
 
 

@@ -20,6 +20,7 @@ NUL_LINE = "lines with NUL characters"
 UNDECODED_LINE = "lines with many bytes that do not decode"
 CUT_LINE = "pieces of lines that are too long"
 FEW_UNDECODED = "lines with a few bytes that do not decode, without these"
+OF_FILES = "files of"  # In reasons to leave out whole files.
 UNDECODED_FRACTION = 0.1  # Of all lines; above this fraction the encoding is probably wrong.
 ENCODING_ADVICE = (
     "its encoding may differ: try another (--encoding), such as gb18030, big5, cp1252 or utf-16"
@@ -63,12 +64,14 @@ class Report:
         self._remember(f"{self.repaired_verb} {reason}", place)
 
     def changes(self) -> list[str]:
-        """Returns a line for each reason, the most frequent first."""
+        """Returns a line for each reason, those of whole files first, then the most frequent."""
         verbs = {"skipped": self.skipped, self.repaired_verb: self.repaired}
         return [
             f"{verb} {reason}: {number:,} (first: {', '.join(self.places[f'{verb} {reason}'])})"
             for verb, counts in verbs.items()
-            for reason, number in counts.most_common()
+            for reason, number in sorted(
+                counts.most_common(), key=lambda one: OF_FILES not in one[0]
+            )
             if number
         ]
 

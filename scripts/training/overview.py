@@ -29,7 +29,8 @@ class Overview(NamedTuple):
         path: the run's directory.
         record: what ran, from run.json.
         state: running, finished, stopped, unfinished (it was killed) or unsaved.
-        step: of the newest checkpoint, or of the last line of metrics; 0 if there is none.
+        step: of the end of the training, else of the newest checkpoint, else of the last line of
+            metrics; 0 if there is none.
         metrics: the lines of metrics.jsonl, if there are any.
         size: of all files, in bytes.
         changed: when the run was last written.
@@ -120,16 +121,16 @@ def read_overview(path: Path) -> Overview:
     directory = RunDirectory(path)
     record = directory.read()
     metrics = towers.actions.MetricsFile(directory.metrics).read()
-    saved = checkpoint_steps(directory.checkpoints)
     stats = list(stats_of(path))
     ends = [line for line in metrics if line["kind"] == END]
+    steps = checkpoint_steps(directory.checkpoints) or [line["step"] for line in metrics] or [0]
     return Overview(
         path,
         record,
         state="running"
         if towers.checkpoints.lock_holder(path)
         else state_of(ends, not directory.is_unsaved),
-        step=saved[-1] if saved else max((line["step"] for line in metrics), default=0),
+        step=ends[-1]["step"] if ends else steps[-1],
         metrics=metrics,
         size=sum(one.st_size for one in stats),
         changed=datetime.datetime.fromtimestamp(max(one.st_mtime for one in stats)).astimezone(),

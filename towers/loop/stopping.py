@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import FrameType
 
 from towers.batches.feed import StopTraining, unwatch, watch
+from towers.ground.interrupts import was_interrupted
 from towers.loop.updates import Action, StepReport
 from towers.processes.processes import NO_SIGNAL, Processes
 
@@ -57,7 +58,12 @@ def stop_on_signals() -> Iterator[StopSignals]:
     second. A second signal ends the process at once, except that of a closing terminal, which may
     come twice. Python delivers signals only to the main thread: in another one, such as a Ray
     worker's, only `request_stop` ends the training.
+
+    Raises:
+        KeyboardInterrupt: a Ctrl-C was lost before (`towers.ground.interrupts`).
     """
+    if was_interrupted():
+        raise KeyboardInterrupt
     signals = StopSignals()
     watch(signals.received)
 

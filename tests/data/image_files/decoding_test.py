@@ -108,6 +108,17 @@ def test_what_is_transparent_is_on_the_background(mode, kind):
     assert not np.array_equal(found, pixels_of(encoded, Look(background=0)))
 
 
+@pytest.mark.parametrize(("mode", "colour"), [("RGB", (0, 0, 0)), ("L", 0)])
+def test_a_colour_that_stands_for_transparent_is_on_the_background(mode, colour):
+    levels = np.random.default_rng(1).integers(0, 2, (12, 9), np.uint8) * 200
+    content = io.BytesIO()
+    Image.fromarray(levels).convert(mode).save(content, "PNG", transparency=colour)
+    encoded = content.getvalue()
+    assert {"transparent", "rewritten"} <= examine(encoded).traits
+    np.testing.assert_array_equal(pixels_of(encoded), of_viewer(encoded))
+    assert set(np.unique(pixels_of(encoded))) == {200, 255}
+
+
 @pytest.mark.parametrize("kind", ["PNG", "TIFF"])
 def test_sixteen_bits_are_scaled_by_the_highest_level_of_all(kind):
     levels = np.arange(4096, dtype=np.uint16).reshape(64, 64)
@@ -154,3 +165,19 @@ def test_a_grey_bitmap_keeps_its_level():
     encoded = encode(Image.new("L", (9, 9), 77), "BMP")
     examine(encoded)
     assert set(np.unique(decode(tf.constant(encoded)))) == {77}
+
+
+@pytest.mark.parametrize("mode", ["RGB", "RGBA"])
+def test_an_exported_graph_takes_no_animation_that_tensorflow_writes_out_of_bounds(mode):
+    frames = [Image.new(mode, (40, 30), colour) for colour in ("red", "green", "blue")]
+    if mode == "RGBA":
+        frames[0].putalpha(9)
+    content = io.BytesIO()
+    frames[0].save(content, "WEBP", save_all=True, append_images=frames[1:], lossless=True)
+    graph = tf.function(decode, input_signature=[tf.TensorSpec([], tf.string)])
+    if mode == "RGBA":
+        assert graph(tf.constant(content.getvalue())).shape == (30, 40, 3)
+        return
+    for _ in range(3):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="an animated WebP"):
+            graph(tf.constant(content.getvalue()))

@@ -257,6 +257,71 @@ def test_tags_are_divided_by_blanks_or_bars(tmp_path):
     assert counts == {"train": {"haze": 1, "primary": 2}}
 
 
+@pytest.mark.parametrize(
+    "table, rows, counts, said",
+    [
+        ("t.csv", "1.png,red light;green\n2.png,green", {"green": 2, "red light": 1}, "at ;"),
+        ("t.csv", '1.png,"red light, green"\n2.png,green', {"green": 2, "red light": 1}, "at ,"),
+        ("t.csv", "1.png,red light;x|green\n2.png,green", {"green": 2, "red light;x": 1}, ""),
+        ("metadata.jsonl",
+         '{"path": "1.png", "label": ["red light"]}\n{"path": "2.png", "label": ["x"]}',
+         {"red light": 1, "x": 1}, ""),
+    ],
+)  # fmt: skip
+def test_labels_keep_their_blanks_where_something_else_divides_them(
+    table, rows, counts, said, tmp_path
+):
+    folder = write(tmp_path / "all", "1.png", "2.png")
+    header = "" if table.endswith("jsonl") else "path,labels\n"
+    (folder / table).write_text(f"{header}{rows}\n")
+    several = Reading(several_labels=True)
+    received, summary = found(folder, tmp_path / "cache", several, validation_share=0)
+    assert received == {"train": counts}
+    assert (f"labels of {table} are divided {said}" in summary) == bool(said)
+
+
+@pytest.mark.parametrize(
+    "table, rows, reason",
+    [
+        (
+            "t.csv",
+            "path,label\n1.png,black, white cat\n",
+            r"t.csv:2: the row has 3 columns, and .*2",
+        ),
+        ("t.csv", "path,labels\n1.png,a\n2.png,a,b\n", r"t.csv:3: the row has 3 columns"),
+        (
+            "metadata.jsonl",
+            '{"path": "1.png", "label": null}\n',
+            r"metadata.jsonl:1: .*one label. Received none",
+        ),
+        (
+            "metadata.jsonl",
+            '{"path": "1.png", "label": {"a": 1}}\n',
+            r"metadata.jsonl:1: .*not an object",
+        ),
+    ],
+)
+def test_a_row_that_says_something_else_is_refused(table, rows, reason, tmp_path):
+    folder = write(tmp_path / "all", "1.png", "2.png")
+    (folder / table).write_text(rows)
+    with pytest.raises(ValueError, match=reason):
+        found(folder, tmp_path / "cache")
+
+
+def test_empty_cells_at_the_end_of_a_row_and_whole_numbers_are_as_usual(tmp_path):
+    folder = write(tmp_path / "all", "1.png", "2.png", "3.png")
+    (folder / "t.csv").write_text("path,label\n1.png,cat,,\n2.png,cat\n3.png,dog\n")
+    counts, _ = found(folder, tmp_path / "cache", validation_share=0)
+    assert counts == {"train": {"cat": 2, "dog": 1}}
+    (folder / "t.csv").unlink()
+    rows = "".join(
+        f'{{"path": "{i}.png", "label": {n}}}\n' for i, n in [(1, 1), (2, 1.0), (3, 0.5)]
+    )
+    (folder / "metadata.jsonl").write_text(rows)
+    counts, _ = found(folder, tmp_path / "cache", validation_share=0)
+    assert counts == {"train": {"0.5": 1, "1": 2}}
+
+
 def test_a_table_takes_no_other_picture_of_the_same_name(tmp_path):
     folder = write(tmp_path / "all", "a/1.png", "b/1.png", "a/2.png", "b/3.png")
     (folder / "t.csv").write_text("id,label\n1,cat\n2,dog\n")

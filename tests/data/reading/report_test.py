@@ -21,6 +21,16 @@ def test_the_summary_says_what_and_where():
     ]
 
 
+def test_whole_files_that_are_left_out_are_told_first():
+    report = ReadingReport()
+    for reason in ("blank lines", BLANK_TURN, "lines of another form", "files of no known kind"):
+        for number in range(1 if reason.startswith("files") else 9):
+            report.skip(reason, f"talk:{number}")
+    (line,) = [line for line in report.lines() if line.startswith("skipped")]
+    assert line.startswith("skipped files of no known kind: 1 (first: talk:0); skipped blank lines")
+    assert line.endswith("and 1 further reason")
+
+
 def test_many_undecoded_lines_suggest_another_encoding():
     report = ReadingReport(num_lines=20)
     for number in range(2):

@@ -1,6 +1,7 @@
 """`towers runs` lists what is there and compares runs by settings and metrics."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -57,6 +58,15 @@ def test_all_runs_below_a_folder_are_listed(runs, capsys):
     (first, *_) = json.loads(last)["runs"]
     assert first["best"] == {"step": 20, "accuracy": 0.2}
     assert first["test"] == {"step": 30, "accuracy": 0.3}
+
+
+def test_a_copied_run_is_as_far_as_the_one_it_was_copied_from(runs, capsys):
+    """A copy's files may have been written in any order."""
+    late = runs / "a" / "checkpoints" / "step-00000010.ckpt.npz"
+    late.write_bytes(b"")
+    os.utime(late, (2e9, 2e9))
+    assert main(["runs", str(runs / "a")]) == 0
+    assert re.search(r"finished +2 +2 +30 ", capsys.readouterr().out)
 
 
 def test_a_run_is_read_from_its_checkpoint_if_its_record_is_lost(tmp_path, capsys):

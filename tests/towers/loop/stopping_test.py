@@ -4,6 +4,7 @@ import contextlib
 import multiprocessing
 import os
 import signal
+import subprocess
 import sys
 import textwrap
 import threading
@@ -206,3 +207,29 @@ def test_in_another_thread_a_request_ends_the_training_and_handlers_stay():
     thread.start()
     thread.join()
     assert found == [True, "SIGTERM"]
+
+
+LOSING = """
+import signal
+from towers.ground.interrupts import note_interrupts
+from towers.loop.stopping import stop_on_signals
+
+class Losing:
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)  # Python says that it ignores the exception.
+
+note_interrupts()
+del Losing
+with stop_on_signals():
+    print("not interrupted")
+"""
+
+
+@pytest.mark.parametrize("made", [True, False])
+def test_an_interrupt_that_python_dropped_ends_the_training_at_its_start(made):
+    program = LOSING.replace("del Losing", "Losing()") if made else LOSING
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE
+    )
+    assert "not interrupted" in ended.stdout or made
+    assert ("KeyboardInterrupt" in ended.stderr.splitlines()[-1:]) == made, ended.stderr
