@@ -77,15 +77,16 @@ def prepare_texts(
     files = find_texts(paths, code=settings.code)
     content = content_of(files)
     codec = None if settings.key(content) == trained else codec
+    named = files
     if codec is not None:
-        chosen = [file for file in files if file.part == part] or files
-        files = [file._replace(part=part) for file in chosen]
+        named = [file for file in files if file.part == part] or files
+        files = [file._replace(part=part) for file in named]
         settings = dataclasses.replace(settings, text=codec.settings)
         content = content_of(files) + digest_of(codec)
     num_bytes = sum(file.path.stat().st_size for file in files)
 
     def notes() -> list[str]:
-        return [*describe_parts(files), *describe_others(paths, code=settings.code)]
+        return [*describe_parts(named), *describe_others(paths, code=settings.code)]
 
     def read(report: TextReport, progress: Callable[[int], None]) -> Iterator[Chunk]:
         text = settings.text

@@ -103,9 +103,10 @@ def _records(file: DialogueFile) -> Iterator[tuple[int, Any]]:
     """Yields (number of its first line, record) for each record."""
     decode = json.JSONDecoder().raw_decode
     buffer, number, opened = "", 1, ""
-    limit, tried = MAX_RECORD_CHARACTERS, 0
+    limit, tried, last = MAX_RECORD_CHARACTERS, 0, "\n"
     for chunk in file.chunks():
-        file.report.num_lines += chunk.count("\n")
+        before, last = last, chunk[-1:] or last
+        file.report.num_lines += chunk.count("\n") + (before == "\n") - (last == "\n")
         buffer += chunk
         if len(buffer) < 2 * tried:
             continue  # Half a record: what is tried again and again would take squared time.

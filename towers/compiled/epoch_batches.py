@@ -177,6 +177,8 @@ class EpochData(DataAdapter):
         Without one it asks, too, but does not read it.
         """
         if self._is_open and self.limit is None:
+            if self.data.is_stream and self.steps is None:
+                iterator_of(self._batches(self.epoch, 0))  # After it `tf.data` shuffles anew.
             return iter(())
         self._is_next_open = self._is_open
         self._is_open = True

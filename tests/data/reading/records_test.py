@@ -189,6 +189,15 @@ def test_a_long_record_is_read_and_its_long_turn_skipped(tmp_path):
     assert report.skipped == {"lines or turns that are too long": 1}
 
 
+@pytest.mark.parametrize("end", ["", "\n"])
+def test_a_last_line_without_an_end_is_a_line(end, tmp_path):
+    records = [{"messages": spoken("q", "a")}, {"messages": spoken("b", "c")}]
+    for indent, count in ((None, 1), (1, 14)):
+        text = json.dumps(records, indent=indent) + end
+        found, report = read_bytes(tmp_path, text.encode(), "talk.json")
+        assert len(found) == 2 and report.num_lines == text.rstrip().count("\n") + 1 >= count
+
+
 def test_csv_rows_of_other_columns_are_skipped(tmp_path):
     content = b"question,answer\nq,a\nq,a,more\n\nonly\nq2,a2\n"
     found, report = read_bytes(tmp_path, content, "talk.csv")

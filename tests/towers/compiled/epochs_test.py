@@ -122,6 +122,19 @@ def test_more_steps_than_the_data_has_are_heard_and_counted_as_in_keras(steps, p
     np.testing.assert_allclose(losses[0], losses[1], rtol=1e-5)
 
 
+@pytest.mark.parametrize("options", [{}, {"steps_per_epoch": 4}], ids=["passes", "steps"])
+@pytest.mark.filterwarnings("ignore:.*(ran out of data|data ended before)")
+def test_a_seeded_shuffle_of_a_data_set_has_the_order_of_keras(options):
+    """Each epoch has another order, and Keras leaves some out."""
+    losses = []
+    for fit, more in ((keras.Model.fit, {}), (towers.fit, {"towers": tower_devices(2)})):
+        model = make_model()
+        data = tf.data.Dataset.from_tensor_slices((X, Y)).shuffle(ROWS, seed=3).batch(4)
+        history = fit(model, data, epochs=3, verbose=0, shuffle=False, **options, **more)
+        losses.append(history.history["loss"])
+    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-5)
+
+
 def test_a_generator_that_ends_with_an_epoch_is_not_read_from_what_was_kept_of_it():
     def batches():
         yield from zip(np.split(X, 4), np.split(Y, 4), strict=True)
