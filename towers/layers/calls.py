@@ -161,6 +161,13 @@ class LayerCalls:
                 VariableWatcher() as watcher,
             ):
                 results = function.python_function(*args, **kwargs)
+        except RuntimeError as error:
+            if "tf.gradients is not supported" not in str(error):
+                raise
+            raise ValueError(
+                "Your code calls tf.gradients, which needs a graph. The first step on towers runs "
+                "without one, since layers are asked in it; use tf.GradientTape."
+            ) from error
         finally:
             self._is_first_call = False
         self._used |= {one.ref() for one in watcher.watched_variables()}

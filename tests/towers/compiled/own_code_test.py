@@ -310,3 +310,19 @@ def test_what_a_loss_does_not_use_has_no_gradient(run_eagerly):
         return model
 
     check_as_in_keras(make)
+
+
+class OfGraphs(keras.Model):
+    def train_step(self, data):
+        loss = tf.reduce_mean(self(data[0], training=True) ** 2)
+        gradients = tf.gradients(loss, [one.value for one in self.trainable_variables])
+        self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
+        return {"loss": loss}
+
+
+def test_gradients_that_need_a_graph_are_told():
+    inputs = keras.Input((4,))
+    model = OfGraphs(inputs, keras.layers.Dense(1)(inputs))
+    model.compile("sgd")
+    with pytest.raises(ValueError, match=r"calls tf\.gradients, which needs a graph.*GradientTape"):
+        fit(model, X, Y)
