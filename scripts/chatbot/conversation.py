@@ -164,8 +164,11 @@ def print_answers(answers: list[Answer]) -> None:
 def line_editing(history: Path) -> Iterator[None]:
     """Within this scope `input` edits lines and recalls earlier ones, if Python has readline.
 
-    It says where they are kept.
+    It says where they are kept. Lines that are not typed are none of these.
     """
+    if not (sys.stdin and sys.stdin.isatty()):
+        yield
+        return
     try:
         import readline
     except ImportError:  # Not on every system.

@@ -105,6 +105,10 @@ def test_the_introduction_names_the_run_and_its_data(opened, make_answerer):
 def test_typed_messages_are_kept_outside_of_the_run(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     file = history_file()
+    with line_editing(file):  # Pytest's input is no terminal.
+        pass
+    assert not capsys.readouterr().out and not file.exists()
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
     for _ in range(2):
         with line_editing(file):
             pass
