@@ -1,7 +1,7 @@
 """Decoding: from the bytes of a picture file to pixels as viewers show them, and whether it works.
 
-TensorFlow decodes JPEG, PNG and WebP, also in a graph that is exported; what is turned, transparent
-or of 16 bits is put right there. Pillow rewrites every other file as PNG beforehand.
+TensorFlow decodes JPEG, PNG and WebP, also in a graph that is exported; a turned JPEG, an alpha
+channel and 16 bits are put right there. Pillow rewrites every other file as PNG beforehand.
 """
 
 from __future__ import annotations
@@ -288,13 +288,15 @@ def is_still(encoded: bytes) -> bool:
     """
     if encoded.startswith(PNG_START):
         head = encoded[: encoded.find(b"IDAT")]
-        if b"tRNS" in head and encoded[PNG_COLOUR] in PNG_PLAIN:
+        is_deep = head[PNG_DEPTH : PNG_DEPTH + 1] == DEEP  # Pillow would take some of its bits.
+        if b"tRNS" in head and head[PNG_COLOUR] in PNG_PLAIN and not is_deep:
             return False
         may_be_turned = any(start in encoded[:EXIF_BYTES] for start in PNG_TURNED)
         return not may_be_turned or orientation_in(encoded) == 1
     if not is_webp(encoded):
         return False
-    flags = encoded[WEBP_FLAGS] if encoded[12:16] == EXTENDED_WEBP else 0
+    is_extended = encoded[12:16] == EXTENDED_WEBP
+    flags = encoded[WEBP_FLAGS] if is_extended and len(encoded) > WEBP_FLAGS else 0
     is_turned = flags & WEBP_EXIF and orientation_in(encoded) != 1
     return not (flags & WEBP_ANIMATED or is_turned)
 

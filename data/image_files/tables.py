@@ -16,9 +16,8 @@ from towers.data.image_files.decoding import SUFFIXES
 from towers.data.image_files.records import Example
 
 TABLE_SUFFIXES = (".csv", ".tsv")
-SEPARATOR = "|"
-# What else may divide labels where none has a bar, the first that occurs.
-SEPARATORS = {SEPARATOR: r"\|", ";": r"[|;]", ",": r"[|,]", "blanks": r"[|\s]+"}
+SEPARATOR, COMMAS, BLANKS = "|", ", and ;", "blanks"  # Of labels.
+SEPARATORS = {SEPARATOR: r"\|", COMMAS: r"[|,;]", BLANKS: r"[|\s,;]+"}
 PATH_COLUMNS = (
     "path", "file", "filename", "file_name", "filepath", "image_path", "img_path", "image", "img",
     "image_name", "image_id", "picture", "photo", "id",
@@ -30,6 +29,16 @@ PART_COLUMNS = ("split", "part", "subset")
 LOOKED_AT = 200  # Rows by which a table is understood.
 ONE_HOT = {"0": False, "1": True, "0.0": False, "1.0": True}
 Row = tuple[str, list[str]]  # Where it stands, and its cells.
+
+
+class JsonCell(str):
+    """A value of JSON as the text of a cell.
+
+    Attributes:
+        value: a list, an object or a number.
+    """
+
+    value: Any
 
 
 class Columns(NamedTuple):
@@ -119,22 +128,19 @@ def rows_of_json(path: Path, lines: Iterable[str]) -> Iterator[Row]:
         if not names:
             names = list(found)
             yield place, names
-        yield place, [cell_of(found.get(name), place, name) for name in names]
+        yield place, [cell_of(found.get(name)) for name in names]
 
 
-def cell_of(value: Any, place: str, name: str) -> str:
-    """Returns a JSON value as a cell of a table; each label of a list ends with a bar.
-
-    Raises:
-        ValueError: it is an object.
-    """
-    if isinstance(value, dict):
-        raise ValueError(f"{place}: expected a text, a number or a list for {name}, not an object.")
-    if isinstance(value, list):
-        return "".join(f"{cell_of(one, place, name)}{SEPARATOR}" for one in value)
+def cell_of(value: Any) -> str:
+    """Returns a JSON value as a cell of a table."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)  # 1.0 is the class 1.
-    return "" if value is None else str(value)
+    if isinstance(value, list):
+        cell = JsonCell(SEPARATOR.join(map(cell_of, value)))
+    else:
+        cell = JsonCell("" if value is None else value)
+    cell.value = value
+    return cell
 
 
 def delimiter_of(path: Path, start: str) -> str:
@@ -176,12 +182,25 @@ def find_columns(
         )
     unused = [header[i] for i in others if i not in one_hot]
     labels = [] if of_label is None else [row[of_label] for row in rows if len(row) > of_label]
-    separators = (
-        name for name, pattern in SEPARATORS.items()
-        if any(re.search(pattern, label.strip()) for label in labels)
-    )  # fmt: skip
-    separator = next(separators, SEPARATOR)
+    separator = separator_of([label.strip() for label in labels if list_in(label) is None])
     return Columns(of_path, of_label, of_part, one_hot, unused, separator, len(header))
+
+
+def separator_of(labels: Sequence[str]) -> str:
+    """Returns what divides labels: bars, commas where most have some, or else blanks."""
+    if any(SEPARATOR in label for label in labels):
+        return SEPARATOR
+    divided = [label for label in labels if re.search(SEPARATORS[BLANKS], label)]
+    with_commas = [label for label in divided if re.search(SEPARATORS[COMMAS], label)]
+    if not divided:
+        return SEPARATOR
+    return COMMAS if 2 * len(with_commas) > len(divided) else BLANKS
+
+
+def list_in(cell: str) -> list[Any] | None:
+    """Returns the list that a cell has in JSON, or None."""
+    value = getattr(cell, "value", None)
+    return value if isinstance(value, list) else None
 
 
 def is_one_hot(cells: Iterable[Sequence[str]]) -> bool:
@@ -230,7 +249,13 @@ def labels_of(
         if wrong:
             raise ValueError(f"{place}: columns of classes hold 0 or 1. Received {wrong[0]}.")
         return tuple(name for name, cell in cells.items() if ONE_HOT[cell])
-    text = row[columns.label].strip()
+    cell = row[columns.label]
+    if isinstance(getattr(cell, "value", None), dict):
+        raise ValueError(f"{place}: a label is a text, a number or a list. Received {cell!s}.")
+    labels = list_in(cell)
+    if labels is not None:
+        return tuple(dict.fromkeys(filter(None, (cell_of(one).strip() for one in labels))))
+    text = cell.strip()
     is_divided = several_labels or SEPARATOR in text
     pattern = SEPARATORS[columns.separator if several_labels else SEPARATOR]
     found = re.split(pattern, text) if is_divided else [text]

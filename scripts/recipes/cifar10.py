@@ -75,6 +75,11 @@ def make_data(
         changed, plain = augmentation.tutorial_training(), augmentation.tutorial_evaluation()
     else:
         moments, side = augmentation.channel_moments(train.images), train.images.shape[1]
+        if fields.shift >= side or fields.cutout > side:
+            raise ValueError(
+                f"shift must be below {side} and cutout at most {side}, the side of the images. "
+                f"Received shift={fields.shift}, cutout={fields.cutout}."
+            )
         alternates = fields.flip == "alternating"
         flip = augmentation.alternating_flip() if alternates else augmentation.random_flip()
         shift = {"size": side, "padding": fields.shift, "mode": "REFLECT"}

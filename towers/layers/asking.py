@@ -105,13 +105,23 @@ def ask(call: Call, devices: Sequence[str], *, traces: bool = True) -> Answer:
 
 def ask_gradient(call: Call, rows: Sequence[int], devices: Sequence[str]) -> tuple[bool, bool]:
     """Returns whether a gradient couples rows, and whether it is linear; see `with_gradient`."""
-    with warnings.catch_warnings():
+    size = int(call.leaves[rows[0]].shape[0])
+    _, count = next(shares(size, len(devices)))
+    part = {index: call.leaves[index][:count] for index in rows}
+    masks = {index: mask[:count] for index, mask in call.masks(rows).items()}
+    with warnings.catch_warnings(), tf.device(devices[0]):
         warnings.simplefilter("ignore")
-        large, small = call.part({}, {}, CallScope(0)).outputs
+        large, small = call.part(part, masks, CallScope(0)).outputs
         found = fitting_ways(call, rows, devices)
     couples = isinstance(found, str) or not all(map(is_of_rows, found[: 2 * len(large)]))
-    pairs = zip(large, small, strict=True)
-    return couples, all(near(one.numpy(), LARGE * other.numpy()) for one, other in pairs)
+    return couples, all(map(is_multiple, large, small))
+
+
+def is_multiple(large: tf.Tensor, small: tf.Tensor) -> bool:
+    """Returns whether a gradient is `LARGE` times another one, as far as both are finite."""
+    one, other = large.numpy(), LARGE * small.numpy()
+    finite = np.isfinite(one) & np.isfinite(other)
+    return near(one[finite], other[finite])
 
 
 def needs_trace(layer: Any, repeated_rows: str) -> bool:

@@ -287,27 +287,36 @@ class LayerCalls:
         if call.num_rows(answer.rows) < len(self.devices):
             with alone():
                 return call.whole()
-        settings, records = settings_of(call.layer), could_possibly_record()
-        # The gradient of a function has a 0 where that of an output that is not used has none.
-        has_gradients = records and len(answer.ways) > 1
-        if settings is None or attributes_of(call.layer) or has_gradients:
+        settings = settings_of(call.layer)
+        if settings is None or attributes_of(call.layer):
             return put_together(*self._cut(call, answer))
+        records = could_possibly_record()
         key = (call.key(), settings, records)
         if key not in self._compiled:
-            outcomes: list[Outcome] = []
-
-            def cut(tensors: list[tf.Tensor], masks: dict[int, tf.Tensor]) -> list[tf.Tensor]:
-                again = call.with_tensors(tensors, masks)
-                outcome, joined = self._cut(again, answer, for_function=records)
-                outcomes[:] = [outcome]
-                return joined
-
-            function = tf.function(cut, autograph=False, reduce_retracing=True)
-            self._compiled[key] = function, outcomes
+            self._compiled[key] = self._compile(call, answer, records=records)
         function, outcomes = self._compiled[key]
+        # The gradient of a function has a 0 where that of an output that is not used has none.
+        outputs = [one for one in tf.nest.flatten(outcomes[0].outputs) if is_tensor(one)]
+        if records and len(list(filter(is_differentiable, outputs))) > 1:
+            return put_together(*self._cut(call, answer))
         with alone():
             joined = function(call.tensors(), call.masks(answer.rows))
         return put_together(outcomes[0], joined)
+
+    def _compile(self, call: Call, answer: Answer, *, records: bool) -> tuple[Any, list[Outcome]]:
+        """Returns the function of a call's tensors and masks, and what came out of its trace."""
+        outcomes: list[Outcome] = []
+
+        def cut(tensors: list[tf.Tensor], masks: dict[int, tf.Tensor]) -> list[tf.Tensor]:
+            again = call.with_tensors(tensors, masks)
+            outcome, joined = self._cut(again, answer, for_function=records)
+            outcomes[:] = [outcome]
+            return joined
+
+        function = tf.function(cut, autograph=False, reduce_retracing=True)
+        with alone():
+            function.get_concrete_function(call.tensors(), call.masks(answer.rows))
+        return function, outcomes
 
     def _cut(
         self, call: Call, answer: Answer, *, for_function: bool = False

@@ -183,7 +183,7 @@ class Towers:
 
         noted: list[Any] = []
         for index, one in enumerate(own):
-            with stop_recording():
+            with stop_recording(), tf.device(one.device):
                 same = same_parts(one)
             noted += self._with_gradient([same], [one], functools.partial(note, index))
         return noted

@@ -25,7 +25,7 @@ from towers.variables.tower_scope import depends_on
 
 CUSTOM = b"CustomGradient-"  # What TensorFlow calls those in a graph.
 ASSIGNMENT = re.compile(rb"Assign\w*VariableOp|ResourceScatter")
-LARGE = 1e3
+LARGE = 1024.0  # A power of two, by which numbers are scaled without rounding.
 TENSORS = (tf.Tensor, tf.SparseTensor, tf.RaggedTensor, tf.IndexedSlices)
 
 
@@ -197,30 +197,44 @@ class Call:
         return Surroundings(takes_others, fixed, mixed, assigns, CUSTOM in text)
 
     def with_gradient(self, ways: Sequence[Way]) -> Call:
-        """Returns the call that returns two lists of gradients of its arguments and weights.
+        """Returns the call that returns two lists of gradients, of its arguments and its weights.
 
         They are those of outputs with rows: from large numbers, which whatever clips them clips,
-        and from numbers that are smaller by `LARGE`.
+        and from numbers that are smaller by `LARGE`. Those of all weights make one vector, in which
+        the rounding of one that is 0 counts nothing; tables are left out, and weights of a layer
+        that computes in 16 bits.
 
         Args:
             ways: how each tensor that comes out becomes one.
         """
 
         def run(layer: Any, /, *args: Any, **kwargs: Any) -> Any:
+            given = list(filter(is_differentiable, tf.nest.flatten((args, kwargs))))
             weights = [variable.value for variable in layer.trainable_variables]
-            sources = list(filter(is_differentiable, tf.nest.flatten((args, kwargs, weights))))
             with tf.GradientTape(persistent=True) as tape:
-                tape.watch(sources)
+                tape.watch([*given, *weights])
                 outputs = self._run(layer, *args, **kwargs)
             tensors = filter(is_tensor, tf.nest.flatten(outputs))
             targets = [
                 one for one, way in zip(tensors, ways, strict=False)
                 if way.kind == CONCATENATE and is_differentiable(one)
             ]  # fmt: skip
+            if any(one.dtype.size < 4 for one in targets):
+                weights = []
             numbers = [one + 1.0 for one in map(tf.stop_gradient, targets)]
-            large = tape.gradient(targets, sources, [LARGE * one for one in numbers])
-            small = tape.gradient(targets, sources, numbers)
-            return [list(map(as_dense, filter(is_tensor, each))) for each in (large, small)]
+
+            def gradients(scale: float) -> list[tf.Tensor]:
+                upstream = [scale * one for one in numbers]
+                of_given, of_weights = tape.gradient(targets, (given, weights), upstream)
+                vector = [
+                    tf.cast(tf.reshape(one, [-1]), targets[0].dtype)
+                    for one in of_weights
+                    if isinstance(one, tf.Tensor)
+                ]
+                dense = [tf.convert_to_tensor(one) for one in of_given if one is not None]
+                return dense + ([tf.concat(vector, 0)] if vector else [])
+
+            return gradients(LARGE), gradients(1.0)
 
         return Call(self.layer, run, *self._structure)
 
@@ -295,11 +309,6 @@ def is_of_keras(value: Any) -> bool:
     known = isinstance(value, (keras.layers.Layer, keras.Variable, bool, int, float, str))
     named = ("keras.", "tensorflow.", "towers.compiled.")  # What `fit` keeps on a model.
     return known or value is None or type(value).__module__.startswith(named)
-
-
-def as_dense(gradient: Any) -> tf.Tensor:
-    """Returns a gradient, of a table or not, as one tensor."""
-    return tf.convert_to_tensor(gradient)
 
 
 def is_tensor(value: Any) -> bool:

@@ -31,6 +31,7 @@ FOR_CPUS = {
     "layout_optimizer": 2,  # OFF
     "memory_optimization": 1,  # NO_MEM_OPT
 }
+MOST_SHAPES = 1000  # Of arguments are known; those of ragged ones have no end.
 IN_A_TOWER = re.compile(r"tower_\d+/(?!(denominators_\d+/)?parameters/)")
 
 
@@ -81,7 +82,7 @@ def checked_once(function: ConcreteFunction, *specs: Any) -> Callable[..., Any]:
         function: as `trace` returns it.
         specs: the specs of its arguments.
     """
-    call, known = call_of_tensors(function), set()
+    call, known = call_of_tensors(function), set[Any]()
 
     @functools.wraps(function)
     def called(*arguments: Any) -> Any:
@@ -90,13 +91,14 @@ def checked_once(function: ConcreteFunction, *specs: Any) -> Callable[..., Any]:
         except (TypeError, ValueError):
             return function(*arguments)  # It says what is wrong.
         tensors = tf.nest.flatten(arguments, expand_composites=True)
-        if not tf.executing_eagerly() or not all(map(tf.is_tensor, tensors)):
+        if not tf.executing_eagerly() or not all(isinstance(one, tf.Tensor) for one in tensors):
             return function(*arguments)
         key = tuple((one.dtype, one.shape) for one in tensors)
         if key in known:
             return call(tensors)
         results = function(*arguments)
-        known.add(key)
+        if len(known) < MOST_SHAPES:
+            known.add(key)
         return results
 
     return called

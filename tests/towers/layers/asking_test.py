@@ -11,6 +11,8 @@ import towers
 from tests.helpers import tower_devices
 from tests.kinds import unseen
 from tests.kinds.comparison import float64
+from towers.layers.asking import CUT, ask
+from towers.layers.part import Call
 
 X = np.random.default_rng(5).uniform(-0.9, 0.9, (9, 5))
 X[:, 0] = 1.0  # The largest number of every part.
@@ -163,3 +165,40 @@ def test_a_slice_of_rows_keeps_the_shape_of_a_row():
     with towers.layers_on(tower_devices(2)):
         shape(tf.constant(X))
         assert shape(tf.constant(X[:4])).numpy().tolist() == [3]
+
+
+class Swiglu(keras.layers.Layer):
+    """Gates by swish, which TensorFlow has as a custom gradient."""
+
+    def build(self, shape):
+        size = shape[-1]
+        self.gate, self.up = (self.add_weight(shape=(size, 4 * size)) for _ in range(2))
+        self.down = self.add_weight(shape=(4 * size, size))
+
+    def call(self, x):
+        return keras.ops.silu(x @ self.gate) * (x @ self.up) @ self.down
+
+
+class Normed(keras.layers.Layer):
+    """Normalises each row, so that the gradient of its bias is 0, but for rounding."""
+
+    def build(self, shape):
+        self.kernel, self.bias = (
+            self.add_weight(shape=(shape[-1], 16)),
+            self.add_weight(shape=(16,)),
+        )
+
+    def call(self, x):
+        y = x @ self.kernel + keras.ops.mean(self.bias)
+        return keras.ops.silu(y - keras.ops.mean(y, -1, keepdims=True))
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_float16", "mixed_bfloat16"])
+@pytest.mark.parametrize("layer", [Swiglu, Normed])
+def test_layers_with_swish_are_cut_in_every_precision(layer, policy):
+    keras.utils.set_random_seed(1)
+    layer = layer(dtype=policy)
+    x = tf.cast(tf.random.normal((64, 128)), layer.compute_dtype)
+    layer(x)
+    answer = ask(Call(layer, keras.layers.Layer.__call__, (x,), {}), tower_devices(2))
+    assert (answer.way, answer.has_gradient, answer.is_linear) == (CUT, True, True), answer.reason
