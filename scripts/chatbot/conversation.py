@@ -164,7 +164,7 @@ def print_answers(answers: list[Answer]) -> None:
 def line_editing(history: Path) -> Iterator[None]:
     """Within this scope `input` edits lines and recalls earlier ones, if Python has readline.
 
-    It says where they are kept. Lines that are not typed are none of these.
+    It says where they are kept. Input that is piped in is neither edited nor kept.
     """
     if not (sys.stdin and sys.stdin.isatty()):
         yield

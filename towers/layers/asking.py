@@ -49,7 +49,7 @@ class Answer(NamedTuple):
         fixed: the indices of the layer's variables of which all towers look up the same rows.
         is_synchronized: whether its towers may add in the middle, for which they need a graph.
         has_gradient: whether it has custom gradients, which find variables by their handles alone.
-        is_linear: whether these are as many times as large as the gradients that they come from.
+        is_linear: whether these scale with the gradients that they are given.
     """
 
     way: str

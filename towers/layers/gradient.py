@@ -168,7 +168,7 @@ class Towers:
         used: dict[int, Any] = {}
 
         def of_used(*upstream: Any) -> list[Any]:
-            """TensorFlow gives 0 for an output that is not used. Tangents use all."""
+            """TensorFlow gives 0 for an output that is not used; a forward mode uses all."""
             own = [one if one is used.get(i) else None for i, one in enumerate(upstream)]
             return backward(*(upstream if all(one is None for one in own) else own))
 

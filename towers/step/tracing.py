@@ -31,7 +31,7 @@ FOR_CPUS = {
     "layout_optimizer": 2,  # OFF
     "memory_optimization": 1,  # NO_MEM_OPT
 }
-MOST_SHAPES = 1000  # Of arguments are known; those of ragged ones have no end.
+MOST_SHAPES = 1000  # Are remembered; ragged batches have new ones without end.
 IN_A_TOWER = re.compile(r"tower_\d+/(?!(denominators_\d+/)?parameters/)")
 
 
