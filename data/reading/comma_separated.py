@@ -86,6 +86,8 @@ def read(file: DialogueFile) -> Iterator[Dialogue]:
         )
     if form.names == PAIR and not form.num_before:
         file.report.note(f"{file.path}: no line names the columns; read as question, answer")
+    for name in sorted({one for one in form.names if one and form.names.count(one) > 1}):
+        file.report.note(f"{file.path}: of several columns named {name!r} the last one is read")
     flaw = "rows of other than the columns of the first line"
     return dialogues_of(_records(file, form), file, flaw)
 

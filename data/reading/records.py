@@ -198,9 +198,14 @@ def _plain(name: Any) -> str:
 
 
 def columns_of(record: Mapping[str, Any], names: Sequence[str]) -> list[str] | None:
-    """Returns question and answer of a record, or None if they are not texts."""
+    """Returns question and answer of a record, or None if they are not texts.
+
+    Beside a text, a number is one too: `{"question": "How many?", "answer": 3}`.
+    """
     values = (record.get(name) for name in names)
     texts = [text_of(value) if _is_list(value) else value for value in values]
+    if any(isinstance(text, str) for text in texts):
+        texts = [str(text) if type(text) in (int, float) else text for text in texts]
     *question, answer = ["" if text is None and len(texts) > 2 else text for text in texts]
     if not isinstance(answer, str) or not all(isinstance(text, str) for text in question):
         return None

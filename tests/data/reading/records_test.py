@@ -71,6 +71,9 @@ def spoken(*turns, role="role", content="content", names=("user", "assistant")):
         ),
         ({"turns": 2, "messages": spoken("q", "a")}, ["q", "a"]),
         ({"conversation": "id7", "question": "q", "answer": "a"}, ["q", "a"]),
+        ({"question": "How many?", "answer": 3}, ["How many?", "3"]),
+        ({"source": 3, "target": 4}, None),
+        ({"question": "Is it?", "answer": True}, None),
         ({"messages": [{"role": "user"}]}, None),
         ({"messages": "q"}, None),
         ({"question": "q"}, None),
@@ -204,6 +207,12 @@ def test_csv_rows_of_other_columns_are_skipped(tmp_path):
     assert found == [["q", "a"], ["q2", "a2"]]
     assert report.skipped["rows of other than the columns of the first line"] == 2
     assert ":3" in str(report.places)
+
+
+def test_of_columns_with_one_name_it_is_told_which_one_is_read(tmp_path):
+    found, report = read_bytes(tmp_path, b"question,answer,answer,,\nq,a,b,,\n", "talk.csv")
+    assert found == [["q", "b"]]
+    assert "of several columns named 'answer' the last one is read" in " ".join(report.notes)
 
 
 def test_the_columns_of_csv_may_be_named(tmp_path):
