@@ -85,6 +85,32 @@ def test_another_seed_draws_other_masks(masks):
     assert not as_rows(masks) & as_rows(others)
 
 
+def unseeded_draws(seed):
+    """Returns what towers draw by `keras.random` without a seed, [step * tower, UNITS]."""
+    model, drawn = helpers.dense_model(), []
+
+    def tower_fn(batch):
+        numbers = keras.random.uniform((UNITS,))
+        tf.numpy_function(drawn.append, [numbers], [])
+        return helpers.classify(model)(batch)
+
+    batches = helpers.dense_batches([4, 4])
+    step, shards = helpers.build_step(
+        tower_fn, model, keras.optimizers.SGD(0.1), batches, 2, seed=seed
+    )
+    for number, tuple_of_shards in enumerate(shards, 1):
+        step(tuple_of_shards, number)
+    return np.sort(drawn, axis=0)  # Towers draw in any order.
+
+
+def test_what_is_drawn_without_a_seed_follows_from_that_of_the_step():
+    draws = unseeded_draws(seed=5)
+    assert len(np.unique(draws, axis=0)) == len(draws) == 4
+    keras.random.uniform((UNITS,))
+    np.testing.assert_array_equal(draws, unseeded_draws(seed=5))
+    assert not np.isin(draws, unseeded_draws(seed=6)).any()
+
+
 def test_seed_states_are_no_part_of_a_checkpoint():
     layer = keras.layers.Dropout(0.5)
     layer.build((1,))

@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import random
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+
+from towers.ground.host import HOST
 
 HANDED_ON = {
     # Whether `enable_op_determinism` was called; the public API only calls it.
@@ -70,8 +73,6 @@ HANDED_ON = {
     "squeeze_or_expand_to_same_rank": "keras.src.losses.loss",
     # All metrics that Keras itself wrote.
     "ALL_OBJECTS": "keras.src.metrics",
-    # The generator of what `keras.random` draws without a seed.
-    "global_seed_generator": "keras.src.random.seed_generator",
     # The seed of `set_random_seed`.
     "get_random_seed": "keras.src.utils.rng_utils",
     # How often each automatic name was given, by which the next one is numbered.
@@ -90,6 +91,29 @@ def __getattr__(name: str) -> Any:
     if not hasattr(module, name):
         return importlib.import_module(f"{HANDED_ON[name]}.{name}")
     return getattr(module, name)
+
+
+# Keras: random numbers.
+
+
+def global_seed_generator() -> Any:
+    """Returns the generator of what `keras.random` draws without a seed.
+
+    Where there is none yet it is made, outside of every graph and scope, and Python's own random
+    numbers stay as they were: Keras takes one of them for the generator, and only if it draws.
+    """
+    import tensorflow as tf
+    from keras.src.backend.common.global_state import get_global_attribute
+    from keras.src.random import seed_generator
+
+    found = get_global_attribute(seed_generator.GLOBAL_SEED_GENERATOR)
+    if found is None:
+        state = random.getstate()
+        with tf.init_scope(), tf.device(HOST):
+            found = seed_generator.global_seed_generator()
+            found.next(ordered=False)  # Or the next generator made would draw the same.
+        random.setstate(state)
+    return found
 
 
 # Keras: a compiled model.

@@ -9,7 +9,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from towers.ground.private_apis import stored_value
+from towers.ground.private_apis import global_seed_generator, stored_value
 from towers.step.micro_batches import Part, fold_in
 from towers.step.sums import add_states, merge_state, share_of_state
 from towers.travel.pairs import add_in_pairs
@@ -35,6 +35,7 @@ class CallScope(keras.StatelessScope):
 
     def __init__(self, tower: int):
         super().__init__(collect_losses=True, initialize_variables=False)
+        global_seed_generator()  # Made in this scope, it would stay without a value.
         self.name = f"Tower {tower}"
         self.assigned: list[keras.Variable] = []
         self._tower, self._within = tower, contextlib.ExitStack()

@@ -12,7 +12,12 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from towers.ground.private_apis import NameAttrList, NodeDef, flatten_layers
+from towers.ground.private_apis import (
+    NameAttrList,
+    NodeDef,
+    flatten_layers,
+    global_seed_generator,
+)
 from towers.variables.shared_variables import SharedVariables
 from towers.variables.tower_scope import no_new_variables, stateful_error
 
@@ -34,6 +39,9 @@ def gather_variables(
     compiled: bool = False,
 ) -> SharedVariables:
     """Returns the variables of a tower function; an unbuilt model is built on this device.
+
+    What it draws by `keras.random` without a seed follows from the step's seed as all its random
+    numbers do.
 
     Args:
         tower_fn: the tower function, traced once to see how it uses the variables.
@@ -57,6 +65,9 @@ def gather_variables(
     # metrics of `compile`, which no layer updates.
     metrics = filter(uses.consumers, getattr(variables, "metrics_variables", ()))
     found = [*getattr(variables, "variables", variables), *metrics]
+    without_a_seed = global_seed_generator().state
+    if uses.consumers(without_a_seed):
+        found.append(without_a_seed)
     check_distinct(found)
     tables = [variable for variable in found if uses.consumers(variable) == {"ResourceGather"}]
     captured = [variable for variable in found if CAPTURED in uses.of_variable(variable)]

@@ -144,10 +144,9 @@ class TowerScope(keras.StatelessScope):
         if variable.name == "seed_generator_state":
             raise RuntimeError(
                 f"{self._tower} draws random numbers from '{variable.path}', which is not one of "
-                "the shared variables. Either keras.random is called without a seed, or the "
-                "generator is missing from the `variables` given to the step. Make a "
-                "keras.random.SeedGenerator in the layer's __init__, or once outside of the tower "
-                "function, and pass it as `seed`."
+                "the shared variables. The generator is missing from the `variables` given to the "
+                "step, or is made in the tower function. Make it in the layer's __init__, or once "
+                "outside of the tower function."
             )
         raise RuntimeError(
             f"{self._tower} uses the variable '{variable.path}' of shape "

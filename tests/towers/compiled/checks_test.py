@@ -2,11 +2,13 @@
 
 import contextlib
 import functools
+import random
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from keras.src.backend.common import global_state
 from keras.src.metrics import ALL_OBJECTS
 
 import towers
@@ -496,3 +498,40 @@ def test_what_hides_in_a_model_ends_as_on_one_device(name):
         np.testing.assert_allclose(other, one, atol=1e-6)
     for key, values in ended[0][1].items():
         np.testing.assert_allclose(ended[1][1][key], values, rtol=1e-5)
+
+
+class Noise(keras.layers.Layer):
+    """Draws without a seed, and in training alone."""
+
+    def call(self, inputs, training=False):
+        return inputs + 0.1 * keras.random.normal(keras.ops.shape(inputs)) if training else inputs
+
+
+class OwnStep(keras.Model):
+    def train_step(self, data):
+        return super().train_step(data)
+
+
+@pytest.fixture
+def nothing_drawn_yet():
+    before = global_state.get_global_attribute("global_seed_generator")
+    global_state.set_global_attribute("global_seed_generator", None)
+    yield
+    global_state.set_global_attribute("global_seed_generator", before)
+
+
+@pytest.mark.parametrize(
+    "kind, loss", [(keras.Model, "mse"), (keras.Model, distance), (OwnStep, "mse")]
+)
+def test_a_layer_draws_without_a_seed(nothing_drawn_yet, kind, loss):
+    """Keras makes the generator of such numbers where it is first drawn from: within a scope."""
+    inputs = keras.Input((3,))
+    model = kind(inputs, keras.layers.Dense(2)(Noise()(inputs)))
+    model.compile("sgd", loss)
+    state = random.getstate()
+    before = model.get_weights()[0]
+    towers.fit(model, X, Y, verbose=0, towers=2)
+    assert random.getstate() == state
+    assert not np.array_equal(model.get_weights()[0], before)
+    model.fit(X, Y, verbose=0)
+    assert np.isfinite(keras.random.normal((2,)).numpy()).all()

@@ -171,14 +171,14 @@ def test_sparse_tensors_are_refused():
         )
 
 
-def test_random_numbers_without_a_seed_are_refused():
-    model = helpers.dense_model()
+def test_a_generator_that_is_not_listed_is_named():
+    model, generator = helpers.dense_model(), keras.random.SeedGenerator(1)
 
     def tower_fn(batch):
-        noise = keras.random.normal(tf.shape(batch[0]))
+        noise = keras.random.normal(tf.shape(batch[0]), seed=generator)
         return helpers.classify(model)((batch[0] + noise, batch[1]))
 
-    with pytest.raises(RuntimeError, match=r"keras\.random is called without a seed.*as `seed`"):
+    with pytest.raises(RuntimeError, match=r"generator is missing from the `variables` given"):
         helpers.build_step(
             tower_fn, model, keras.optimizers.SGD(0.1), helpers.dense_batches([8]), 2
         )
