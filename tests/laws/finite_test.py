@@ -9,6 +9,7 @@ import towers
 from tests import helpers
 from towers.actions import NonFiniteGradientError
 from towers.step.options import LossScale, set_precision
+from towers.step.sums import Denominators
 from towers.step.tower import gradient_factor
 
 
@@ -159,11 +160,11 @@ def test_checkpoints_can_keep_the_scale():
     assert scale_of(other) == 16.0
 
 
-def test_the_factor_of_a_summed_loss_is_scale_over_weight():
-    scale = tf.constant(2.0**15)
-    assert float(gradient_factor(tf.constant(1024.0), scale)) == 32.0
-    assert float(gradient_factor(tf.constant(0.0), scale)) == 2.0**15
-    assert float(gradient_factor(tf.constant(1024.0), None)) == 1.0
+def test_the_factor_of_a_summed_loss_is_scale_over_the_weight_of_the_batch():
+    scale, batch = tf.constant(2.0**15), Denominators(tf.constant(1024.0), ())
+    assert float(gradient_factor(batch, scale)) == 32.0
+    assert float(gradient_factor(Denominators(tf.constant(0.0), ()), scale)) == 2.0**15
+    assert gradient_factor(batch, None) is gradient_factor(None, None) is None
 
 
 def many_tokens():

@@ -126,7 +126,7 @@ class TrainStep(TracedStep):
             return step_results(each, total, change, scales)
 
     def _sums(self, shards: tuple[Shard, ...], step: tf.Tensor) -> list[TowerSums]:
-        """Returns each tower's sums; what several losses are divided by is summed before them."""
+        """Returns each tower's sums; what the losses are divided by is summed before, if needed."""
         pairs, totals = list(zip(self.towers, shards, strict=True)), None
         copies = self.update.copies
         upload = upload_for(copies.shared.read_whole, copies.devices, self.devices)

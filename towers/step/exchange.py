@@ -152,7 +152,7 @@ class Exchange:
         return each.weight[0] if self.processes.is_chief else tf.zeros_like(weight)
 
     def sum_denominators(self, parts: Sequence[Denominators]) -> Denominators:
-        """Returns what several losses are divided by, over the towers of all processes."""
+        """Returns what the losses are divided by, over the towers of all processes."""
         with tf.device(self.device), tf.name_scope("denominators"):
             return self.processes.sum(add_in_pairs(add_nests, parts))
 

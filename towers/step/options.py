@@ -75,7 +75,7 @@ class LossScale:
     """A dynamic loss scale: halved when a gradient overflows, doubled after steps without overflow.
 
     Micikevicius et al. 2018, "Mixed Precision Training", section 3.2. It scales the *mean* loss
-    of a tower: the factor for the summed loss is scale / weight.
+    of the batch: the factor for each tower's summed loss is scale / weight of the batch.
 
     Args:
         initial: the initial scale.

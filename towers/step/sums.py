@@ -24,11 +24,12 @@ MetricSums = tuple[tf.Tensor, tf.Tensor | None]
 
 
 class Denominators(NamedTuple):
-    """What several losses are divided by, summed over a shard or over a batch.
+    """What losses are divided by, summed over a shard or over a batch.
 
     Attributes:
-        rows: scalar of the losses' dtype, the number of examples.
-        weights: for each loss, a scalar of its dtype; None for a loss that is not divided.
+        rows: scalar of the losses' dtype, the number of examples; of one loss, its weight.
+        weights: for each of several losses, a scalar of its dtype; None for a loss that is not
+            divided.
     """
 
     rows: tf.Tensor

@@ -82,13 +82,11 @@ class Replica(tf.distribute.ReplicaContext):
 
     Attributes:
         sums: the sums that layers asked for: identities, of the tower's own parts at first.
-        factor: scalar by which this tower's loss is multiplied for the backward pass, or None.
     """
 
     def __init__(self) -> None:
         super().__init__(tf.distribute.get_strategy(), 0)
         self.sums: dict[Key, tf.Tensor] = {}
-        self.factor: tf.Tensor | None = None
         self._size: Any = None  # Of the micro-batch that is traced.
         self._graph: tf.Graph | None = None
         self._numbers = itertools.count()
@@ -100,7 +98,7 @@ class Replica(tf.distribute.ReplicaContext):
     def begin(self, size: tf.Tensor) -> None:
         """Begins with a micro-batch of `size` rows; of an empty one, nothing is added."""
         self._graph = self._graph or size.graph
-        self._size, self.factor = size, None
+        self._size = size
 
     def all_reduce(self, reduce_op: Any, value: Any, options: Any = None) -> Any:
         """Returns the sum of a nest of tensors over all towers.
@@ -150,11 +148,7 @@ class Replica(tf.distribute.ReplicaContext):
             self.sums[key] = tf.identity(part, name="sum_over_towers")
 
             def backward(upstream: tf.Tensor) -> tf.Tensor:
-                # With a loss scale, each tower's gradients have a factor of their own.
-                if self.factor is None:
-                    return self._total(upstream, (*key, next(numbers)))
-                factor = tf.cast(self.factor, upstream.dtype)
-                return self._total(upstream / factor, (*key, next(numbers))) * factor
+                return self._total(upstream, (*key, next(numbers)))
 
             return self.sums[key], backward
 

@@ -79,8 +79,9 @@ class Tower:
 
     @property
     def needs_denominators(self) -> bool:
-        """Whether `run` needs the denominators of the whole batch."""
-        return self._program.shard_fn.needs_denominators
+        """Whether `run` needs the denominators of the whole batch, also for a loss scale."""
+        program = self._program
+        return program.shard_fn.needs_denominators or program.options.loss_scale is not None
 
     @contextlib.contextmanager
     def scope(self, name: str = "tower") -> Iterator[None]:
@@ -115,7 +116,8 @@ class Tower:
             values: the variables' values, as `read` returns them.
             shard: the shard.
             step: the step's number, an int64 scalar; random numbers derive from it.
-            totals: what several losses are divided by, summed over the whole batch; None for one.
+            totals: what the losses are divided by, summed over the whole batch; None where that is
+                done at the end.
             rendezvous: where synchronised layers sum over the towers; by default over this one.
         """
         program, loss_scale = self._program, self._program.options.loss_scale
@@ -139,7 +141,7 @@ class Tower:
         rendezvous: Rendezvous = ALONE,
         upload: Upload | None = None,
     ) -> Denominators:
-        """Returns the denominators of several losses over a shard; arguments as in `__call__`.
+        """Returns the denominators of the losses over a shard; arguments as in `__call__`.
 
         It calls the tower function for its weights alone. TensorFlow leaves out what they do not
         need: for weights that follow from the batch, such as masks, that is the whole model.
@@ -147,6 +149,8 @@ class Tower:
 
         def run(values: Values, shard: Shard, part: Part) -> TowerSums:
             weight = forward(self._program, values, shard, part)[0].weight
+            if not isinstance(weight, Denominators):
+                weight = Denominators(weight, ())
             return TowerSums(loss=None, weight=weight, metrics={})
 
         with self.scope("denominators"):
@@ -238,19 +242,18 @@ def differentiate(
         part: the micro-batch as a part of the global batch.
         loss_scale: float32 scalar by which the mean loss is multiplied for the backward pass, or
             None.
-        totals: what several losses are divided by; None for one loss.
+        totals: what the losses of the whole batch are divided by, for several losses or a loss
+            scale.
     """
     sources = program.shared.sources(values)
     with tf.GradientTape(watch_accessed_variables=False) as tape:
         tape.watch(sources)
         sums, scope = forward(program, values, shard, part, tape)
         sums = fold_losses(sums, totals)
-        factor = gradient_factor(sums.weight, loss_scale)
-        scaled_loss = sums.loss * factor
-    if part.replica is not None and loss_scale is not None:
-        part.replica.factor = factor
+        factor = gradient_factor(totals, loss_scale)
+        scaled_loss = sums.loss if factor is None else sums.loss * factor
     gradients = gradients_of(tape, scaled_loss, sources, scope)
-    if loss_scale is not None:
+    if factor is not None:
         gradients = scale_gradients(gradients, 1 / factor)
     return sums._replace(gradients=gradients)
 
@@ -291,12 +294,14 @@ def gradients_of(
     return [add_in_pairs(add_gradients, [first, *others]) for first, others in pairs]
 
 
-def gradient_factor(weight: tf.Tensor, loss_scale: tf.Tensor | None) -> tf.Tensor:
-    """Returns the factor for the summed loss in the backward pass, a scalar.
+def gradient_factor(totals: Denominators | None, loss_scale: tf.Tensor | None) -> tf.Tensor | None:
+    """Returns the factor for the summed loss in the backward pass, a scalar, or None for 1.
 
-    The loss scale applies to the mean loss: float16 gradients of a loss summed over a thousand
-    tokens overflow at a scale a thousand times smaller.
+    The loss scale applies to the mean loss of the whole batch, so that gradients overflow where
+    those of one device do: float16 gradients of a loss summed over a thousand tokens overflow at a
+    scale a thousand times smaller.
     """
-    if loss_scale is None:
-        return tf.ones_like(weight)
+    if loss_scale is None or totals is None:
+        return None
+    weight = totals.rows
     return tf.cast(loss_scale, weight.dtype) / tf.where(weight > 0, weight, 1)
