@@ -44,7 +44,6 @@ COUNTS = ("batch_size", "steps", "steps_per_epoch", "validation_batch_size", "va
 WORDS = {"verbose": ("auto",), "shuffle": ("batch",)}
 REDUCTIONS = ("sum", "sum_over_batch_size", "mean", "mean_with_sample_weight")
 # Functions of Keras that return no value for each example, or one that depends on the others.
-NOT_LINEAR = "has a gradient of its own that is no multiple of the one that it is given"
 OF_A_BATCH = ("circle", "dice", "tversky")
 OF_A_SCALE = ("apply", "apply_gradients", "scale_loss", "check_finite")
 # Activity regularisers that are means over the rows; that of most layers is none.
@@ -262,8 +261,8 @@ def why_coupled(model: keras.Model, devices: Sequence[str], x: Any) -> str | Non
     training = {"training": True} if takes_training(model) else {}
     whole = Call(model, keras.layers.Layer.__call__, (x,), training)
     answer = ask(whole, devices, traces=needs_trace(model, "sum"))
-    if not answer.is_linear:
-        return NOT_LINEAR
+    if answer.not_in_step:
+        return answer.not_in_step
     if answer.way == CUT and all(way in (Way(CONCATENATE), Way(MEAN)) for way in answer.ways):
         return None
     is_sum = any(way.kind == SUM for way in answer.ways)
@@ -316,9 +315,9 @@ def check_losses_apart(
             Call(Values(loss.call, loss.dtype), keras.layers.Layer.__call__, tuple(pair), {}),
             [HOST],
         )
-        if answer.way != CUT or answer.ways != [Way(CONCATENATE)] or not answer.is_linear:
-            none = "returns no value for each example" if answer.is_linear else NOT_LINEAR
-            reason = answer.reason or none
+        reason = answer.not_in_step or answer.reason
+        if reason or answer.way != CUT or answer.ways != [Way(CONCATENATE)]:
+            reason = reason or "returns no value for each example"
             raise NeedsLayersError(f"the loss '{loss.name}' {reason}")
 
 

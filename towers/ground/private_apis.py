@@ -13,8 +13,6 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from towers.ground.host import HOST
-
 HANDED_ON = {
     # Whether `enable_op_determinism` was called; the public API only calls it.
     "is_op_determinism_enabled": "tensorflow.python.framework.config",
@@ -109,9 +107,8 @@ def global_seed_generator() -> Any:
     found = get_global_attribute(seed_generator.GLOBAL_SEED_GENERATOR)
     if found is None:
         state = random.getstate()
-        with tf.init_scope(), tf.device(HOST):
+        with tf.init_scope():
             found = seed_generator.global_seed_generator()
-            found.next(ordered=False)  # Or the next generator made would draw the same.
         random.setstate(state)
     return found
 

@@ -30,11 +30,15 @@ from towers.variables.shared_variables import is_seed
 TOLERANCES = {"float64": 1e-9, "float32": 1e-4, "float16": 2e-2, "bfloat16": 5e-2}
 MOVED = 0.1  # By this part of the largest weight, or of each number of a row.
 
-NOTHING_AROUND = Surroundings(False, frozenset(), mixes=False, assigns=False, has_gradient=False)
+NOTHING_AROUND = Surroundings(
+    False, frozenset(), mixes=False, assigns=False, has_gradient=False, is_closed=True
+)
 CUT, INSIDE, WHOLE = "cut", "inside", "whole"
 # What a call may return: tensors, which are joined, and what is the same on all towers.
 KNOWN = (tf.Tensor, keras.Variable, tf.Variable, bool, int, float, str, type(None))
 COUPLES = "couples the rows of a batch"
+NOT_LINEAR = "has a gradient of its own that is no multiple of the one that it is given"
+NOT_CLOSED = "reads variables that it does not list, or past the values that it is given"
 IS_ZERO = "returns or adds a 0, in which a mean over the rows cannot be told from a sum"
 
 
@@ -49,7 +53,7 @@ class Answer(NamedTuple):
         fixed: the indices of the layer's variables of which all towers look up the same rows.
         is_synchronized: whether its towers may add in the middle, for which they need a graph.
         has_gradient: whether it has custom gradients, which find variables by their handles alone.
-        is_linear: whether these scale with the gradients that they are given.
+        not_in_step: why the towers' own step cannot have it, the end of a sentence.
     """
 
     way: str
@@ -59,7 +63,7 @@ class Answer(NamedTuple):
     fixed: frozenset[int] = frozenset()
     is_synchronized: bool = False
     has_gradient: bool = False
-    is_linear: bool = True
+    not_in_step: str = ""
 
 
 def ask(call: Call, devices: Sequence[str], *, traces: bool = True) -> Answer:
@@ -98,8 +102,9 @@ def ask(call: Call, devices: Sequence[str], *, traces: bool = True) -> Answer:
         return not_cut(call, f"{COUPLES} in its gradient" if couples else str(ways))
     layers = flatten_layers(call.layer)
     is_synchronized = any(getattr(one, "synchronized", False) for one in layers)
+    not_in_step = ("" if around.is_closed else NOT_CLOSED) if is_linear else NOT_LINEAR
     return Answer(
-        CUT, rows, ways, "", around.fixed, is_synchronized, around.has_gradient, is_linear
+        CUT, rows, ways, "", around.fixed, is_synchronized, around.has_gradient, not_in_step
     )
 
 
@@ -136,7 +141,8 @@ def needs_trace(layer: Any, repeated_rows: str) -> bool:
     modules = [getattr(one, "__module__", None) or "" for one in written]
     plain = all(one.startswith(("keras.src.", "tensorflow.")) for one in modules)
     has_table = any(isinstance(one, keras.layers.Embedding) for one in layers)
-    is_function = any(isinstance(one, keras.layers.Lambda) for one in layers)
+    foreign = (keras.layers.Lambda, keras.layers.TFSMLayer)  # Their code is another's.
+    is_function = any(isinstance(one, foreign) for one in layers)
     return not plain or is_function or (has_table and repeated_rows == "keras")
 
 

@@ -15,6 +15,7 @@ from towers.ground.private_apis import (
     added_losses,
     flatten_layers,
     get_keras_mask,
+    global_seed_generator,
     owner_of_loss,
     set_keras_mask,
     stored_value,
@@ -91,6 +92,8 @@ class Surroundings(NamedTuple):
         mixes: whether rows of one variable are looked up in both ways.
         assigns: whether it assigns a `tf.Variable`, which no scope of Keras's holds back.
         has_gradient: whether something in it has a custom gradient.
+        is_closed: whether it reads its own variables alone, each by the value that it is given or
+            row by row.
     """
 
     takes_others: bool
@@ -98,6 +101,7 @@ class Surroundings(NamedTuple):
     mixes: bool
     assigns: bool
     has_gradient: bool
+    is_closed: bool
 
 
 class Call:
@@ -170,13 +174,14 @@ class Call:
         """Returns what a trace of the layer shows of where its numbers come from."""
         known = {id(tensor) for tensor in self.others(rows)}
         tables: dict[int, set[bool]] = {}
-        variables = self.layer.variables
+        variables, scope = self.layer.variables, CallScope(0)
+        reads: list[tf.Operation] = []
 
         def call(tensors: list[tf.Tensor]) -> None:
-            scope = CallScope(0)
             values = [tf.convert_to_tensor(stored_value(variable)) for variable in variables]
             for variable, value in zip(variables, values, strict=True):
                 scope.state_mapping[id(variable)] = value
+                reads.append(value.op)
             again = self.with_tensors(tensors, {})
             again.part({}, {}, scope)
             cut = [again.leaves[index] for index in rows]
@@ -194,7 +199,9 @@ class Call:
         takes_others = any(id(tensor) not in known for tensor in outer)
         text = graph.as_graph_def().SerializeToString()
         assigns = ASSIGNMENT.search(text) is not None
-        return Surroundings(takes_others, fixed, mixed, assigns, CUSTOM in text)
+        others = scope.others.keys() - {id(global_seed_generator().state)}
+        is_closed = not others and uses_of(graph, variables) <= set(reads)
+        return Surroundings(takes_others, fixed, mixed, assigns, CUSTOM in text, is_closed)
 
     def with_gradient(self, ways: Sequence[Way]) -> Call:
         """Returns the call that returns two lists of gradients, of its arguments and its weights.
@@ -280,6 +287,13 @@ class Call:
         masks_out = [get_keras_mask(one) for one in tf.nest.flatten(outputs) if is_tensor(one)]
         losses = [(owner_of_loss(self.layer, loss), loss) for loss in scope.losses]
         return Outcome(outputs, masks_out, losses, stored, scope)
+
+
+def uses_of(graph: tf.Graph, variables: Sequence[keras.Variable]) -> set[tf.Operation]:
+    """Returns the operations of a trace that take variables whole, by their handles."""
+    handles = {id(stored_value(variable).handle) for variable in variables}
+    taken = [inner.consumers() for outer, inner in graph.captures if id(outer) in handles]
+    return {op for ops in taken for op in ops if op.type != "ResourceGather"}
 
 
 def settings_of(layer: Any) -> Any:

@@ -31,6 +31,7 @@ class CallScope(keras.StatelessScope):
     Attributes:
         name: the tower's name in messages.
         assigned: the variables that the function assigned.
+        others: by id, the variables that it read and for which this call has no value of its own.
     """
 
     def __init__(self, tower: int):
@@ -38,6 +39,7 @@ class CallScope(keras.StatelessScope):
         global_seed_generator()  # Made in this scope, it would stay without a value.
         self.name = f"Tower {tower}"
         self.assigned: list[keras.Variable] = []
+        self.others: dict[int, keras.Variable] = {}
         self._tower, self._within = tower, contextlib.ExitStack()
 
     def __enter__(self) -> CallScope:
@@ -53,6 +55,8 @@ class CallScope(keras.StatelessScope):
     def get_current_value(self, variable: keras.Variable) -> tf.Tensor | None:
         """Returns the variable's value in this call; None if the variable itself is to be read."""
         value = super().get_current_value(variable)
+        if value is None:
+            self.others[id(variable)] = variable
         if value is None and stored_value(variable) is None:  # Keras would take the initial value.
             raise new_variable_error(self.name, variable.path)
         if value is None and is_seed(variable) and self._tower:  # Tower 0 draws as one device.

@@ -535,3 +535,43 @@ def test_a_layer_draws_without_a_seed(nothing_drawn_yet, kind, loss):
     assert not np.array_equal(model.get_weights()[0], before)
     model.fit(X, Y, verbose=0)
     assert np.isfinite(keras.random.normal((2,)).numpy()).all()
+
+
+class KeepsValue(keras.layers.Layer):
+    def build(self, shape):
+        self.kernel = self.add_weight(shape=(3, 2), initializer="glorot_uniform")
+        self.kept = self.kernel.value
+
+    def call(self, inputs):
+        return inputs @ self.kept
+
+
+def around_an_unlisted_layer(folder):
+    layer = keras.layers.Dense(2)
+    layer.build((None, 3))
+    return keras.layers.Lambda(lambda inputs: layer(inputs))  # As users write it.
+
+
+def of_a_saved_model(folder):
+    inside = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2, "tanh")])
+    inside.export(folder, verbose=False)
+    return keras.layers.TFSMLayer(folder, call_endpoint="serve")
+
+
+@pytest.mark.parametrize(
+    "make", [lambda folder: KeepsValue(), around_an_unlisted_layer, of_a_saved_model]
+)
+def test_layers_that_read_variables_in_ways_of_their_own_train_as_in_keras(make, tmp_path):
+    """A tower's own step would refuse them when it is traced."""
+
+    def trained(fit, **options):
+        keras.utils.set_random_seed(1)
+        inputs = keras.Input((3,))
+        model = keras.Model(inputs, keras.layers.Dense(2)(make(str(tmp_path / "saved"))(inputs)))
+        model.compile("sgd", "mse")
+        fit(model, X, Y, batch_size=4, epochs=2, shuffle=False, verbose=0, **options)
+        return model.get_weights()
+
+    expected = trained(keras.Model.fit)
+    for one, other in zip(trained(towers.fit, towers=2), expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
