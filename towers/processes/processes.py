@@ -11,6 +11,7 @@ import contextlib
 import functools
 import json
 import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -258,6 +259,7 @@ def join_processes(
         wait_for_peers(addresses, index, seconds=wait_seconds)
         let_tensorflow_wait(len(addresses), silent_seconds + LATER_SECONDS)
         strategy = tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=hosts_only(place))
+        take_back_sigterm()
         watch = Watch(addresses, index, silent_seconds, abort)
         JOINED[key] = Processes(strategy, len(addresses), index, watch)
     return JOINED[key]
@@ -289,6 +291,17 @@ def let_tensorflow_wait(count: int, seconds: float) -> None:
         heartbeat_timeout_in_ms=int(seconds * 1000),
         coordinated_jobs=[CoordinatedJob(name="worker", num_tasks=count)],
     )
+
+
+def take_back_sigterm() -> None:
+    """Gives SIGTERM back to its handler in Python, whose place a notifier of TensorFlow's took.
+
+    The notifier expects a step to ask it, and until then the signal would be lost. Python sets
+    handlers in the main thread only.
+    """
+    handler = signal.getsignal(signal.SIGTERM)
+    if handler is not None and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, handler)
 
 
 def hosts_only(place: Place) -> tf.distribute.cluster_resolver.ClusterResolver:

@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import json
+import signal
 import socket
 
 import keras
@@ -11,8 +12,14 @@ import pytest
 
 import towers
 from tests import helpers
-from tests.programs import PATIENCE, forked
-from tests.towers.processes.processes_worker import CASES, NUM_TOWERS, find_out, make_case
+from tests.programs import PATIENCE, forked, wait_until
+from tests.towers.processes.processes_worker import (
+    CASES,
+    NUM_TOWERS,
+    find_out,
+    join_and_wait,
+    make_case,
+)
 from towers.processes.processes import Processes, join_processes
 
 # Sparse, clipped and accumulated. The others by name.
@@ -29,6 +36,19 @@ def free_addresses(count):
     return addresses
 
 
+@contextlib.contextmanager
+def together(function, count, arguments):
+    """Calls a function in several processes of one cluster; yields the processes."""
+    cluster = {"worker": free_addresses(count)}
+    with contextlib.ExitStack() as stack:
+        processes = []
+        for index in range(count):
+            config = {"cluster": cluster, "task": {"type": "worker", "index": index}}
+            call = forked(function, json.dumps(config), *arguments(index))
+            processes.append(stack.enter_context(call))
+        yield processes
+
+
 @pytest.fixture(
     scope="module",
     params=[(2, QUICK), *(pytest.param((n, [*CASES]), marks=pytest.mark.slow) for n in (2, 4))],
@@ -38,13 +58,7 @@ def found(request, tmp_path_factory):
     """What each of several processes says that it found."""
     count, cases = request.param
     folder = tmp_path_factory.mktemp("processes")
-    cluster = {"worker": free_addresses(count)}
-    with contextlib.ExitStack() as stack:
-        processes = []
-        for index in range(count):
-            config = {"cluster": cluster, "task": {"type": "worker", "index": index}}
-            call = forked(find_out, json.dumps(config), folder / f"{index}.json", cases)
-            processes.append(stack.enter_context(call))
+    with together(find_out, count, lambda index: (folder / f"{index}.json", cases)) as processes:
         for process in processes:
             process.join(PATIENCE)
             assert process.exitcode == 0
@@ -109,6 +123,17 @@ def check_training(case, found):
 def test_all_processes_end_with_the_same_weights(found):
     for one in found[1:]:
         assert one["training"] == found[0]["training"]
+
+
+def test_sigterm_ends_processes_that_have_joined_and_made_no_step(tmp_path):
+    with together(join_and_wait, 2, lambda index: (tmp_path,)) as processes:
+        wait_until(lambda: len([*tmp_path.glob("joined-*")]) == 2, "both have joined")
+        for process in processes:
+            process.terminate()
+        (tmp_path / "sent").touch()
+        for process in processes:
+            process.join(PATIENCE)
+        assert [process.exitcode for process in processes] == [-signal.SIGTERM] * 2
 
 
 def test_a_process_alone_passes_everything_through():

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 import towers
 from tests import helpers
+from tests.programs import wait_until
 from towers import StepReport, StopTraining
 from towers.processes.processes import join_processes
 
@@ -143,3 +144,12 @@ def find_out(config, path, cases):
     found["training"] = training(processes, cases)
     processes.wait()
     path.write_text(json.dumps(found))
+
+
+def join_and_wait(config, folder):
+    """Joins the processes of a `TF_CONFIG`, says so, and ends once all were sent a signal."""
+    os.environ["TF_CONFIG"] = config
+    towers.select_devices(1)
+    processes = join_processes()
+    (folder / f"joined-{processes.index}").touch()
+    wait_until((folder / "sent").exists, "the signal")
