@@ -11,7 +11,9 @@ import re
 import sys
 import unicodedata
 from collections.abc import Iterable, Sequence
-from typing import TextIO
+from typing import Any, TextIO
+
+from towers.ground.json_text import json_text
 
 # Control characters but line feed and tab, the marks that reorder text (Unicode TR 9), and halves
 # of surrogate pairs, which stand for bytes of file names and cannot be printed.
@@ -22,6 +24,7 @@ OBEYED = re.compile(
 
 LONGEST_MESSAGE = 300  # Characters of an error about which nothing is cut.
 LONGEST_WORD = 80
+LARGE = 1e6  # A number from here on has no fixed number of decimals.
 COLOURS = {"red": 31, "green": 32, "yellow": 33}  # ECMA-48, SGR.
 
 
@@ -41,6 +44,20 @@ def show(
     if colour is not None and shows_colours(sys.stdout if file is None else file):
         text = f"\x1b[{COLOURS[colour]}m{text}\x1b[0m"
     print(text, file=file, flush=flush)
+
+
+def show_json(value: Any) -> None:
+    """Prints a value as one line of JSON."""
+    show(json_text(value), flush=True)
+
+
+def decimals(value: float) -> str:
+    """Returns a metric as people read it.
+
+    >>> decimals(2.5), decimals(1e300), decimals(float("inf"))
+    ('2.5000', '1e+300', 'inf')
+    """
+    return f"{value:.4f}" if abs(value) < LARGE else f"{value:.5g}"
 
 
 def table(rows: Iterable[Sequence[str]], between: str = "  ") -> list[str]:

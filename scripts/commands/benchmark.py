@@ -6,11 +6,10 @@ towers benchmark shapes --towers 2 --exchange packs,nccl
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from towers.ground.quiet import import_tensorflow_quietly
-from towers.scripts.shown import show
+from towers.scripts.shown import show_json
 from towers.scripts.timing.options import BenchmarkOptions, check_options
 from towers.scripts.training.catalogue import chosen_recipe
 from towers.scripts.training.recipe import Recipe
@@ -35,7 +34,7 @@ def run(options: BenchmarkOptions) -> int:
     else:
         results = report_input(recipe, options)
     if options.json:
-        show(json.dumps({"recipe": recipe.name, "results": results}))
+        show_json({"recipe": recipe.name, "results": results})
     return 0
 
 

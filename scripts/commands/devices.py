@@ -7,10 +7,9 @@ towers devices --json
 from __future__ import annotations
 
 import dataclasses
-import json
 
 from towers.ground.quiet import import_tensorflow_quietly
-from towers.scripts.shown import show
+from towers.scripts.shown import show, show_json
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,5 +36,5 @@ def run(options: DevicesOptions) -> int:
     if not found["GPU"]:
         show("no GPU: towers run on virtual CPUs")
     if options.json:
-        show(json.dumps(found))
+        show_json(found)
     return 0

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING
 from towers.ground.progress import count_of
 from towers.ground.quiet import import_tensorflow_quietly
 from towers.scripts.options.setting import Folder
-from towers.scripts.shown import show
+from towers.scripts.shown import show, show_json
 from towers.scripts.training.options import DeviceOptions
 from towers.scripts.wrong_input import wrong_input
 
@@ -62,7 +61,7 @@ def run(options: DoctorOptions) -> int:
     warnings = sum(finding.state != OK for finding in findings) - wrong
     show(f"{count_of(len(findings), 'finding')}: {wrong} wrong, {count_of(warnings, 'warning')}")
     if options.json:
-        show(json.dumps({"findings": [finding._asdict() for finding in findings]}))
+        show_json({"findings": [finding._asdict() for finding in findings]})
     return 1 if wrong else 0
 
 

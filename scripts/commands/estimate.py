@@ -11,11 +11,10 @@ Rows that are looked up in tables are not counted.
 from __future__ import annotations
 
 import dataclasses
-import json
 
 from towers.ground.quiet import import_tensorflow_quietly
 from towers.scripts.options.setting import Count, Parts, Paths, Seed
-from towers.scripts.shown import show, table
+from towers.scripts.shown import show, show_json, table
 from towers.scripts.training.catalogue import chosen_recipe
 from towers.scripts.training.options import (
     BatchedRecipeOptions,
@@ -88,5 +87,5 @@ def run(options: EstimateOptions) -> int:
         )
     if options.json:
         counted = {"activations": activations and activations._asdict()}
-        show(json.dumps({**sizes.as_json(measured, options.towers), **counted}))
+        show_json({**sizes.as_json(measured, options.towers), **counted})
     return 0

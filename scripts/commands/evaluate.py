@@ -6,10 +6,8 @@ towers evaluate runs/chatbot --beam 5 --json
 
 from __future__ import annotations
 
-import json
-
 from towers.ground.quiet import import_tensorflow_quietly
-from towers.scripts.shown import show
+from towers.scripts.shown import show, show_json
 from towers.scripts.training.options import USUAL_DECODING, DecodingOptions, EvaluateOptions
 from towers.scripts.training.recipe import UNKNOWN_ALARM, describe_unknown
 from towers.scripts.wrong_input import wrong_input
@@ -56,5 +54,5 @@ def run(options: EvaluateOptions) -> int:
         metrics["examples"] = round(metrics["examples"])
         metrics[session.recipe.unit] = metrics["examples"]
         source = {"step": checkpoint.step, "checkpoint": str(checkpoint.path)}
-        show(json.dumps({**metrics, "part": session.data.evaluated, **source}))
+        show_json({**metrics, "part": session.data.evaluated, **source})
     return 0

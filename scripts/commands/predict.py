@@ -12,13 +12,12 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
-import json
 import sys
 from typing import TYPE_CHECKING, Annotated
 
 from towers.ground.quiet import import_tensorflow_quietly
 from towers.scripts.options.setting import Count, Flag
-from towers.scripts.shown import show
+from towers.scripts.shown import show, show_json
 from towers.scripts.training.options import DeviceOptions, EvaluateOptions, ModelOptions
 from towers.scripts.wrong_input import WrongInputError, wrong_input
 
@@ -68,9 +67,8 @@ def run(options: PredictOptions) -> int:
     if options.json:
         found = {str(path): probabilities for path, probabilities in predictions}
         refused = {str(path): reason for path, reason in refusals}
-        show(json.dumps(
-            {"step": evaluation.checkpoint.step, "predictions": found, "refused": refused}
-        ))  # fmt: skip
+        step = evaluation.checkpoint.step
+        show_json({"step": step, "predictions": found, "refused": refused})
     if refusals:
         raise WrongInputError(
             f"{len(refusals)} of {len(paths)} files cannot be predicted; the lines above say why."

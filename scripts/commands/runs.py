@@ -10,14 +10,13 @@ Lists the runs in a folder and its subfolders, or compares several: the settings
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 from towers.scripts.options.setting import Flag
-from towers.scripts.shown import show, table
+from towers.scripts.shown import show, show_json, table
 from towers.scripts.training.overview import TEST, TRAIN, Overview, find_runs, read_overview
 from towers.scripts.wrong_input import WrongInputError, wrong_input
 
@@ -51,7 +50,7 @@ def run(options: RunsOptions) -> int:
         lines = table([COLUMNS, *map(row_of, runs)])
     show("\n".join(lines))
     if options.json:
-        show(json.dumps({"runs": [one.summary() for one in runs]}))
+        show_json({"runs": [one.summary() for one in runs]})
     return 0
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import json
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -21,7 +20,7 @@ from typing import Annotated, Any
 
 from towers.ground.quiet import import_tensorflow_quietly
 from towers.scripts.options.setting import Count, File, Flag
-from towers.scripts.shown import show
+from towers.scripts.shown import show, show_json
 from towers.scripts.training.catalogue import check_contradictions, chosen_recipe
 from towers.scripts.training.config import config_text, merged, read_config
 from towers.scripts.training.options import BatchedRecipeOptions, TrainOptions
@@ -112,7 +111,7 @@ def train(recipe: Recipe, options: TrainOptions, after_save: Callable[[], None] 
         confirm_overwrite(run_dir)
     reason = run_recipe(recipe, options, after_save)
     if options.output.json:
-        show(json.dumps({**read_overview(run_dir).summary(), "reason": reason}), flush=True)
+        show_json({**read_overview(run_dir).summary(), "reason": reason})
     return SIGNAL_CODES.get(reason, 0)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import towers
+from towers.scripts.shown import decimals
 from towers.scripts.training.fields import in_words_of_today
 from towers.scripts.training.run_directory import RunDirectory
 
@@ -59,7 +60,9 @@ class Overview(NamedTuple):
         found, name = self.last(TEST, best=self.record["chooses"]), self.record.get("best_metric")
         about = in_words_of_today(self.record.get("about") or {}, "evaluated")
         part = about.get("evaluated", TEST)
-        return f"{part} {name} {found[name]:.4f} at step {found['step']}" if name in found else ""
+        if name not in found:
+            return ""
+        return f"{part} {name} {decimals(found[name])} at step {found['step']}"
 
     def last(self, kind: str, *, best: bool = False) -> dict[str, Any]:
         """Returns the numbers of the last line of a kind, or of the last best one; or none."""

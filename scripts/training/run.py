@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import towers
-from towers.scripts.shown import show
+from towers.scripts.shown import decimals, show
 from towers.scripts.training.claim import claim
 from towers.scripts.training.open import OpenRun, open_run
 from towers.scripts.training.options import TrainOptions
@@ -214,8 +214,8 @@ class Training(OpenRun):
         saved = f", step {position.step} saved in {self.plan.directory.path}" if is_chief else ""
         self.output.write(f"{SENTENCES.get(reason, f'done: {reason}')}{saved}")
         if is_chief and best.value is not None:
-            part = self.session.data.evaluated
-            self.output.write(f"best {part} {best.metric}: {best.value:.4f} at step {best.step}")
+            part, value = self.session.data.evaluated, decimals(best.value)
+            self.output.write(f"best {part} {best.metric}: {value} at step {best.step}")
         if reason in SIGNAL_CODES and self.session.processes.count > 1:
             self.output.write("to continue, run the commands that started all processes again")
         elif reason in SIGNAL_CODES:

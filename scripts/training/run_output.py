@@ -13,7 +13,7 @@ import keras
 import tensorflow as tf
 
 import towers
-from towers.scripts.shown import printable, show
+from towers.scripts.shown import decimals, printable, show
 from towers.scripts.training.session import Session
 
 
@@ -78,6 +78,6 @@ def describe_model(model: keras.Model) -> str:
 
 def describe_evaluation(session: Session, step: int, metrics: Mapping[str, float]) -> str:
     """Returns the metrics of the test data in one line; `examples` are what they are means over."""
-    means = [f"{name} {value:.4f}" for name, value in metrics.items() if name != "examples"]
+    means = [f"{name} {decimals(value)}" for name, value in metrics.items() if name != "examples"]
     count = f"{metrics['examples']:.0f} {session.recipe.unit}"
     return " | ".join([f"{session.data.evaluated:<5} | step {step}", *means, count])

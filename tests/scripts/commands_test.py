@@ -32,7 +32,8 @@ def train(run_dir, *arguments):
 
 
 def last_object(capsys):
-    return json.loads(capsys.readouterr().out.splitlines()[-1])
+    last = capsys.readouterr().out.splitlines()[-1]
+    return json.loads(last, parse_constant=pytest.fail)  # NaN and Infinity are no JSON.
 
 
 def test_help_lists_every_command(capsys):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import datetime
 import json
-import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from towers.ground.durable import make_folder, sync_folder, write_file
+from towers.ground.json_text import json_text
 
 
 class MetricsFile:
@@ -29,12 +29,12 @@ class MetricsFile:
     def write(self, kind: str, step: int, values: Mapping[str, Any]) -> None:
         """Appends a line, null for what is no finite number; OSError if it cannot be written."""
         now = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
-        plain_values = {name: plain(value) for name, value in values.items()}
-        line = {"kind": kind, "step": step, "time": now, **plain_values}
+        short = {name: shortened(value) for name, value in values.items()}
+        line = {"kind": kind, "step": step, "time": now, **short}
         try:
             make_folder(self.path.parent)
             with open(self.path, "a", encoding="utf-8") as file:
-                file.write(json.dumps(line, allow_nan=False) + "\n")
+                file.write(json_text(line) + "\n")
         except OSError as error:
             raise OSError(f"{self.path} cannot be written: {error.strerror}.") from error
         self._is_synced = False
@@ -52,7 +52,7 @@ class MetricsFile:
         last = {self.TRAIN: step, self.TEST: evaluated_step, self.END: -1}
         lines = self.read()
         kept = [line for line in lines if line["step"] <= last.get(line["kind"], step)]
-        text = "".join(json.dumps(line) + "\n" for line in kept).encode("utf-8")
+        text = "".join(json_text(line) + "\n" for line in kept).encode("utf-8")
         if self.path.exists() and self.path.read_bytes() != text:
             write_file(self.path, text)
 
@@ -78,8 +78,6 @@ class MetricsFile:
         return lines
 
 
-def plain(value: Any) -> Any:
-    """Returns a value; of a float the digits of a float32, or None if it is not finite."""
-    if not isinstance(value, float):
-        return value
-    return float(f"{value:.7g}") if math.isfinite(value) else None
+def shortened(value: Any) -> Any:
+    """Returns a value; of a float the digits of a float32."""
+    return float(f"{value:.7g}") if isinstance(value, float) else value

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import math
 import pathlib
+import re
 import shutil
 
 import numpy as np
@@ -60,7 +61,20 @@ def finished(train, tmp_path_factory):
 
 
 def last_object(capsys):
-    return json.loads(capsys.readouterr().out.splitlines()[-1])
+    last = capsys.readouterr().out.splitlines()[-1]
+    return json.loads(last, parse_constant=pytest.fail)  # NaN and Infinity are no JSON.
+
+
+@pytest.mark.filterwarnings("ignore:A learning rate")
+@pytest.mark.parametrize(("rate", "is_finite"), [("50", True), ("1000", False)])
+def test_a_perplexity_of_any_size_is_short_and_json(train, tmp_path, capsys, rate, is_finite):
+    assert train(tmp_path, "--steps", "1", "--set", f"learning_rate={rate}", "--json") == 0
+    assert last_object(capsys)["step"] == 1
+    assert main(["evaluate", str(tmp_path)]) == 0
+    line = capsys.readouterr().out.splitlines()[0]
+    assert "perplexity" in line and not re.search(r"\d{9}", line)
+    assert main(["evaluate", str(tmp_path), "--json"]) == 0
+    assert (last_object(capsys)["perplexity"] is not None) == is_finite
 
 
 @pytest.mark.slow
