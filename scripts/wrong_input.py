@@ -53,6 +53,11 @@ def describe(error: Exception) -> str:
 
     Files say themselves that they are no UTF-8: what else is read is typed, or piped.
     """
+    if isinstance(error, UnicodeEncodeError):
+        return (
+            f"{error.object!r:.100} has characters that {error.encoding} cannot hold. Expected text in "
+            "UTF-8; rename the file, or write it anew."
+        )
     if isinstance(error, UnicodeError):
         return f"Expected text in UTF-8, found: {error}. Convert it to UTF-8."
     if not isinstance(error, OSError) or error.errno is None or error.strerror is None:

@@ -56,6 +56,8 @@ UINT32 = Bound("from 0 to 2**32 - 1", lambda value: 0 <= value < 2**32)
 PORT = Bound("from 0 to 65535", lambda value: 0 <= value < 2**16)
 INT32 = Bound("whole numbers such as 0,2", lambda value: abs(value) < 2**31)
 NOT_BLANK = Bound("a path", lambda text: bool(text.strip()))
+# Names of files may be any bytes; TensorFlow takes only those that are text.
+UTF_8 = Bound("a path in UTF-8, as TensorFlow needs it", lambda text: is_utf_8(text))
 CHECKPOINT = Bound(
     "best, latest or the number of a step",
     lambda text: text in ("best", "latest") or (text.isascii() and text.isdigit()),
@@ -74,10 +76,15 @@ Amount = Annotated[float, POSITIVE, "X"]
 Numbers = Annotated[tuple[int, ...], INT32, "N,N"]
 Names = Annotated[tuple[str, ...], "NAME,NAME"]
 File = Annotated[str, NOT_BLANK, "FILE"]
-Folder = Annotated[str, NOT_BLANK, "DIR"]
-RunDir = Annotated[str, NOT_BLANK, "RUN_DIR"]
+Folder = Annotated[str, NOT_BLANK, UTF_8, "DIR"]
+RunDir = Annotated[str, NOT_BLANK, UTF_8, "RUN_DIR"]
 StepRange = Annotated[str, STEP_RANGE, "FIRST-LAST"]
 Paths = Annotated[tuple[str, ...], NOT_BLANK, "PATH", Flag(nargs="+")]
+
+
+def is_utf_8(text: str) -> bool:
+    """Returns whether UTF-8 can hold a text, in which Python keeps other bytes as surrogates."""
+    return not any("\ud800" <= one <= "\udfff" for one in text)
 
 
 def is_range(text: str) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from towers.ground.extras import import_extra
-from towers.scripts.options.setting import Setting, all_settings, settings_of, values_of
+from towers.scripts.options.setting import Setting, all_settings, is_utf_8, settings_of, values_of
 from towers.scripts.shown import OBEYED
 from towers.scripts.training.catalogue import check_contradictions
 from towers.scripts.training.options import FLAGS, TrainOptions
@@ -149,13 +149,21 @@ def config_text(recipe: Recipe, options: TrainOptions) -> str:
     values = {"recipe": recipe.name, "run_dir": f"runs/{recipe.name}"}
     given, kept = values_of(options), all_settings(TrainOptions).keys() - {*SAID_ONCE}
     values |= {name: value for name, value in given.items() if name in kept}
-    lines = [f"{name.replace('_', '-')} = {toml_of(values[name])}" for name in values]
+    lines = [line_of(name.replace("_", "-"), value) for name, value in values.items()]
     table = [
-        f"{name} = {toml_of(getattr(recipe.fields, name))}  # {setting.meaning}"
+        f"{line_of(name, getattr(recipe.fields, name))}  # {setting.meaning}"
         for name, setting in settings_of(type(recipe.fields)).items()
         if name != "epochs" or options.steps is None  # Steps are given instead of epochs.
     ]
     return "\n".join([HEADER, "", *lines, "", f"[{FIELDS_TABLE}]", *table, ""])
+
+
+def line_of(key: str, value: Any) -> str:
+    """Returns the line of an option or a field; a comment if a name of a file is no UTF-8."""
+    texts = value if isinstance(value, (list, tuple)) else [value]
+    if not all(map(is_utf_8, map(str, texts))):
+        return f"# {key} is not UTF-8, as TOML is: give it on the command line."
+    return f"{key} = {toml_of(value)}"
 
 
 def toml_of(value: Any) -> str:

@@ -17,6 +17,7 @@ from tests.towers.saving.saved_groups import write_checkpoint
 from towers.data.samples import shapes
 from towers.saving.checkpoint_folder import CheckpointFolder
 from towers.scripts.main import main
+from towers.scripts.wrong_input import WrongInputError, wrong_input
 
 TINY = ["--batch-size", "100", "--set", "filters=2,3", "--set", "hidden_size=4"]
 
@@ -108,6 +109,9 @@ FLAGS = {
     "no towers": (train("--towers", "0"), "whole number of at least 1"),
     "half a tower": (train("--towers", "1.5"), "whole number of at least 1"),
     "towers in words": (train("--towers", "two"), "'two'"),
+    "run directory not UTF-8": (train("--run-dir", "caf\udce9"), "in UTF-8", r"'caf\udce9'"),
+    "export from it": (["export", "runs/caf\udce9"], "in UTF-8", r"'runs/caf\udce9'"),
+    "export to it": (["export", "runs/a", "--output", "caf\udce9"], "in UTF-8"),
     "absent GPU": (train("--gpus", "0"), "GPU 0 is not there", "no GPU"),
     "GPU in words": (train("--gpus", "first"), "whole numbers such as 0,2"),
     "GPU twice": (train("--gpus", "0,0"), "different numbers"),
@@ -236,6 +240,16 @@ def test_wrong_flag_is_refused(name, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     refuse(arguments, capsys, *expected)
     assert not list(tmp_path.rglob("run.json")), "a refused run would stand in the next one's way"
+
+
+def test_text_that_cannot_be_written_is_told_from_text_that_cannot_be_read():
+    for convert, expected in [
+        (lambda: "caf\udce9".encode(), r"'caf\udce9' has characters that utf-8 cannot hold"),
+        (lambda: b"caf\xe9".decode(), "Expected text in UTF-8, found"),
+    ]:
+        with pytest.raises(WrongInputError) as raised, wrong_input():
+            convert()
+        assert expected in str(raised.value)
 
 
 def cut(path):

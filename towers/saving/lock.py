@@ -42,7 +42,7 @@ def locked(folder: str | os.PathLike[str]) -> Iterator[None]:
     descriptor = open_locked(path)
     try:
         os.truncate(descriptor, 0)
-        os.write(descriptor, describe_process().encode())
+        os.write(descriptor, describe_process().encode("utf-8", "backslashreplace"))
         yield
     finally:
         path.unlink(missing_ok=True)  # While it is locked, so that it is this process's own.

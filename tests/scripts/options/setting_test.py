@@ -8,6 +8,7 @@ import pytest
 from towers.scripts.options.setting import (
     POSITIVE,
     Count,
+    Folder,
     Numbers,
     Parts,
     Paths,
@@ -37,6 +38,7 @@ class Options:
     port: Annotated[Port, "WHERE"] = 0
     numbers: Numbers | None = None
     paths: Paths = ()
+    folder: Folder = "runs"
     steps: StepRange | None = None
     kind: Literal["this", "that", "other"] = "this"
     switch: Switch = False
@@ -83,6 +85,7 @@ def test_a_text_becomes_a_value(name, text, expected):
         ("numbers", "first", "whole numbers such as 0,2"),
         ("numbers", ",", "whole numbers such as 0,2"),
         ("paths", " ", "a path"),
+        ("folder", "runs/caf\udce9", "a path in UTF-8, as TensorFlow needs it"),
         ("steps", "1-5", "a range of steps from 2 on, such as 100-110"),
         ("steps", "²-³", "a range of steps from 2 on, such as 100-110"),
         ("kind", "those", "this, that or other"),

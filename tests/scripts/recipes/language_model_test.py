@@ -198,6 +198,15 @@ def test_without_data_the_command_says_what_to_give(run, tmp_path, capsys):
     assert "give files or folders with --data" in capsys.readouterr().err
 
 
+def test_a_file_whose_name_is_no_utf_8_is_trained_on_and_left_out_of_the_config(run, tmp_path):
+    named = shutil.copy("my_texts/a.txt", tmp_path / "caf\udce9.txt")
+    command = train(tmp_path / "run", "--steps", "1", data=named)
+    assert run(*command) == 0
+    assert "# data is not UTF-8" in (tmp_path / "run" / "run.toml").read_text(encoding="utf-8")
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["data"] == [str(named)]
+    assert run("evaluate", tmp_path / "run") == 0
+
+
 def test_prepare_makes_what_training_reads(run, place, capsys):
     command = ["prepare", "language_model", "--data", "my_texts", "--set", "vocabulary_size=150"]
     assert run(*command) == 0

@@ -1,6 +1,7 @@
 """A config file holds every option and field; the command line wins; a run's starts it anew."""
 
 import argparse
+import dataclasses
 import json
 
 import numpy as np
@@ -55,6 +56,15 @@ def test_what_is_dumped_is_read_back(name, write):
     assert recipe_again == recipe
     run_dir = options.run_dir or f"runs/{recipe.name}"
     assert again == type(options)(**{**vars(options), "run_dir": run_dir})
+
+
+def test_a_name_that_is_no_utf_8_is_left_out_with_a_comment(write):
+    recipe, options = read("chatbot", "--data", "caf\udce9", "--set", "answers=\udce9")
+    text = config_text(recipe, options)
+    assert "# data is not UTF-8" in text and "# answers is not UTF-8" in text
+    again, others = read("--config", write(text), "--data", "caf\udce9")
+    assert again.fields == dataclasses.replace(recipe.fields, answers="")
+    assert others == dataclasses.replace(options, run_dir="runs/chatbot")
 
 
 def test_a_mark_of_byte_order_is_no_content(write):

@@ -148,9 +148,9 @@ with locked(sys.argv[1]):
 
 
 @contextlib.contextmanager
-def another_process(folder):
+def another_process(folder, *words):
     """A process that trains in this folder, for all that the lock can tell."""
-    with started([sys.executable, "-c", HOLD, folder], stdin=subprocess.PIPE) as process:
+    with started([sys.executable, "-c", HOLD, folder, *words], stdin=subprocess.PIPE) as process:
         assert process.stdout.readline() == "held\n"
         yield process
 
@@ -171,6 +171,11 @@ def test_two_trainings_in_one_directory_are_refused_and_a_killed_one_is_not_in_t
         process.wait()
     assert main(command) == 0
     assert not (run_dir / ".lock").exists()
+
+
+def test_a_lock_names_a_process_whose_command_is_no_utf_8(tmp_path):
+    with another_process(tmp_path, "caf\udce9"):
+        assert "caf\\udce9" in lock_holder(tmp_path)
 
 
 def test_who_looks_at_a_lock_keeps_nobody_from_training(tmp_path):
