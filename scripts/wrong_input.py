@@ -55,8 +55,8 @@ def describe(error: Exception) -> str:
     """
     if isinstance(error, UnicodeEncodeError):
         return (
-            f"{error.object!r:.100} has characters that {error.encoding} cannot hold. Expected text in "
-            "UTF-8; rename the file, or write it anew."
+            f"{error.object!r:.100} has characters that {error.encoding} cannot hold. Expected "
+            "text in UTF-8; rename the file, or write it anew."
         )
     if isinstance(error, UnicodeError):
         return f"Expected text in UTF-8, found: {error}. Convert it to UTF-8."

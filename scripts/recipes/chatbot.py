@@ -132,12 +132,17 @@ class Fields(common.TextFields):
     exam_questions: Annotated[int, common.POSITIVE] = 1000
 
 
-def make_data(fields: Fields, paths: Sequence[Path] | None, seed: int) -> Data:
+def make_data(
+    fields: Fields,
+    paths: Sequence[Path] | None,
+    seed: int,
+    write: Callable[[str], None] = show,
+) -> Data:
     """Returns the batches of a corpus, which is prepared if it was not before."""
     from towers.data.batches.pairs import pair_batches
     from towers.scripts.chatbot.introduction import about_data
 
-    corpus = prepare(fields, paths)
+    corpus = prepare(fields, paths, write=write)
     limits = common.arguments_for(pair_batches, fields)
     train = pair_batches(corpus, "train", seed=seed, **limits)
     test = pair_batches(corpus, "held_out", shuffle=False, **{**limits, "fixed_shapes": False})

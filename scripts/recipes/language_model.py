@@ -107,11 +107,16 @@ class Fields(common.TextFields):
     exact_tokenizers = ("bytes", "spaces")
 
 
-def make_data(fields: Fields, paths: Sequence[Path] | None, seed: int) -> Data:
+def make_data(
+    fields: Fields,
+    paths: Sequence[Path] | None,
+    seed: int,
+    write: Callable[[str], None] = show,
+) -> Data:
     """Returns the batches of a text, which is prepared if it was not before."""
     from towers.data.batches.texts import piece_batches, stream_batches
 
-    corpus = prepare(fields, paths)
+    corpus = prepare(fields, paths, write=write)
     tokens, size = corpus.part("train"), (fields.batch_size, fields.num_steps)
     test = evaluation_batches(fields, corpus)
     if fields.form == "streams":

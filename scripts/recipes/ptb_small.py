@@ -12,7 +12,7 @@ Expected: test perplexity of 114.5 by the first command, as the paper's non-regu
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -58,19 +58,21 @@ class Fields(common.Fields):
     evaluation_steps: int = 100
 
 
-def make_data(fields: Fields, folder: Path, seed: int) -> Data:
+def make_data(fields: Fields, folder: Path, seed: int, write: Callable[[str], None] = show) -> Data:
     """Returns the batches of a folder's files."""
     from towers.data.reading.word_files import read_words
 
-    return make_batches(fields, read_words(folder), seed)
+    return make_batches(fields, read_words(folder), seed, write)
 
 
-def make_batches(fields: Fields, texts: Mapping[str, str], seed: int) -> Data:
+def make_batches(
+    fields: Fields, texts: Mapping[str, str], seed: int, write: Callable[[str], None]
+) -> Data:
     """Returns the batches of a text's parts; the evaluation has every token of its part once."""
     from towers.data.batches.texts import sentence_batches, stream_batches
     from towers.data.prepared import prepare_words
 
-    corpus = prepare_words(texts, fields.vocabulary_size, CACHE, write=show)
+    corpus = prepare_words(texts, fields.vocabulary_size, CACHE, write=write)
     training, evaluated = corpus.part("train"), corpus.part(fields.part)
     if fields.form == "streams":
         train = stream_batches(training, fields.batch_size, fields.num_steps)

@@ -10,20 +10,27 @@ Expected: perplexity 1.52 after 45 seconds on two CPU cores; with the rules that
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 
 from towers.scripts.recipes import ptb_small
+from towers.scripts.shown import show
 from towers.scripts.training.recipe import Data
 
 
-def make_data(fields: ptb_small.Fields, folder: Path | None, seed: int) -> Data:
+def make_data(
+    fields: ptb_small.Fields,
+    folder: Path | None,
+    seed: int,
+    write: Callable[[str], None] = show,
+) -> Data:
     """Returns the batches of a folder's files, or without a folder those of the stories."""
     from towers.data.samples import stories
 
     if folder is not None:
-        return ptb_small.make_data(fields, folder, seed)
+        return ptb_small.make_data(fields, folder, seed, write)
     texts = {part: stories.text(part) for part in stories.PARTS}
-    return ptb_small.make_batches(fields, texts, seed)
+    return ptb_small.make_batches(fields, texts, seed, write)
 
 
 RECIPE = dataclasses.replace(

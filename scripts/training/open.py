@@ -118,6 +118,7 @@ def open_recipe(
         shared=plan.common_settings(),
         join=lambda: join(plan, before),
         choose_placement=choose_placement,
+        write=output.write,
     )
     if session.data.train.steps_per_epoch < 1:
         raise ValueError(f"The data of {recipe.name} has no batches: it is empty or too small.")

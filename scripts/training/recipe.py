@@ -61,7 +61,7 @@ class Recipe:
         name: the module's name.
         fields: the `Fields` of a run.
         make_data: `make_data(fields, folder, seed) -> Data`; it gets a list of paths instead of a
-            folder if the recipe takes files.
+            folder if the recipe takes files. It may take `write`, for what it says.
         remake_data: `remake_data(fields, paths, seed, about, text, key) -> Data` for a trained run,
             with what its data was about, its codec if these are other files, and the key of its
             own data; None if `make_data` does it.

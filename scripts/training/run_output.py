@@ -18,7 +18,7 @@ from towers.scripts.training.session import Session
 
 
 class RunOutput:
-    """Prints the lines of a run, unless it is quiet.
+    """Prints the lines of a run; of a quiet one, warnings alone.
 
     Attributes:
         bar: the progress bar above which lines are printed, or None.
@@ -31,7 +31,7 @@ class RunOutput:
 
     def write(self, line: str) -> None:
         """Prints a line; when it can no longer be read, the training saves and ends."""
-        if self._reader_left or self._quiet:
+        if self._reader_left or (self._quiet and not line.startswith("warning: ")):
             return
         try:
             if self.bar is None:

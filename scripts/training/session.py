@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import math
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
@@ -13,6 +14,7 @@ import keras
 import towers
 from towers.ground.progress import progress
 from towers.scripts.options.setting import arguments_for
+from towers.scripts.shown import show
 from towers.scripts.training.catalogue import DATA_SETS
 from towers.scripts.training.options import DeviceOptions, TrainOptions
 from towers.scripts.training.recipe import AnswerEvaluator, Data, Recipe
@@ -56,6 +58,7 @@ def open_session(
     shared: Mapping[str, Any] | None = None,
     join: Callable[[], towers.processes.Processes] = towers.processes.Processes,
     choose_placement: Callable[[towers.devices.Devices, Data], towers.Placement] | None = None,
+    write: Callable[[str], None] = show,
 ) -> Session:
     """Returns the session of a recipe.
 
@@ -63,6 +66,7 @@ def open_session(
         shared: what must be equal in all processes.
         join: returns the processes that train together; by default this one stays alone.
         choose_placement: chooses where the variables live; by default as `devices` says.
+        write: takes lines about the data that is prepared.
 
     Raises:
         ValueError: the devices or the data cannot be used, or the processes differ.
@@ -75,7 +79,7 @@ def open_session(
     towers.steps.set_precision(precision)
     keras.utils.set_random_seed(seed)
     with processes.chief_first():  # It fills the caches that the others then find.
-        batches = recipe.make_data(recipe.fields, data_paths(recipe, data), seed)
+        batches = make_data(recipe, data_paths(recipe, data), seed, write)
     towers.processes.check_settings(processes, {"the data's content": batches.key})
     if choose_placement is None:
         placement = towers.Placement(chosen.groups, devices.parameters)
@@ -92,6 +96,12 @@ def open_session(
     if recipe.make_answer_evaluator is not None:
         evaluator = recipe.make_answer_evaluator(recipe.fields, model, batches)
     return Session(recipe, batches, model, chosen, placement, processes, evaluate, evaluator)
+
+
+def make_data(recipe: Recipe, paths: Any, seed: int, write: Callable[[str], None]) -> Data:
+    """Returns the data of a recipe, which may have something to say about it."""
+    told = {"write": write} if "write" in inspect.signature(recipe.make_data).parameters else {}
+    return recipe.make_data(recipe.fields, paths, seed, **told)
 
 
 def choose_devices(options: DeviceOptions) -> towers.devices.Devices:

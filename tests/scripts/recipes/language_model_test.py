@@ -207,6 +207,17 @@ def test_a_file_whose_name_is_no_utf_8_is_trained_on_and_left_out_of_the_config(
     assert run("evaluate", tmp_path / "run") == 0
 
 
+def test_a_quiet_training_prints_warnings_alone(run, tmp_path, capfd):
+    english, chinese = tmp_path / "english.txt", tmp_path / "chinese.txt"
+    write_stories(english, 300)
+    chinese.write_text("".join(f"今天{i}下雨了我们在家里\n" for i in range(600)), encoding="utf-8")
+    for data, expected in [(english, ""), (chinese, "warning: the language is ")]:
+        command = train(tmp_path / data.stem, "--steps", "1", "--quiet", data=data, language="en")
+        assert run(*command) == 0
+        out = capfd.readouterr().out
+        assert out.startswith(expected) and out.count("\n") == bool(expected), out
+
+
 def test_prepare_makes_what_training_reads(run, place, capsys):
     command = ["prepare", "language_model", "--data", "my_texts", "--set", "vocabulary_size=150"]
     assert run(*command) == 0
