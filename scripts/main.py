@@ -139,9 +139,10 @@ def prepare_streams() -> None:
     """Makes sure that printing cannot fail for what is printed, and that input is UTF-8 anywhere.
 
     Characters outside the output's encoding are escaped, and a closed output takes everything.
+    Other bytes of the input become surrogates: who reads a line knows what to say of it.
     """
     if isinstance(sys.stdin, io.TextIOWrapper):  # It may be closed.
-        sys.stdin.reconfigure(encoding="utf-8", errors="strict")
+        sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape")
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115

@@ -18,9 +18,11 @@ from towers.scripts.chatbot.commands import (
 )
 from towers.scripts.chatbot.explanation import MakeAnswerer, explain, unknown_fraction
 from towers.scripts.chatbot.introduction import introduce, list_kinds
+from towers.scripts.options.setting import is_utf_8
 from towers.scripts.shown import show
 from towers.scripts.training.options import DecodingOptions
 from towers.scripts.training.saved_run import OpenModel
+from towers.scripts.wrong_input import WrongInputError
 
 PROMPT = "you> "
 WELCOME = "Type a message, or /help for the commands; Ctrl-D or /quit ends."
@@ -124,8 +126,17 @@ class Conversation:
 
 
 def answer_lines(answerer: Chatbot, context: int, seed: int) -> None:
-    """Prints one line of answers per input line; turns, and answers, are separated by TABs."""
+    """Prints one line of answers per input line; turns, and answers, are separated by TABs.
+
+    Raises:
+        WrongInputError: a line is not UTF-8; those before it are answered.
+    """
     for number, line in enumerate(sys.stdin):
+        if not is_utf_8(line):
+            raise WrongInputError(
+                f"Line {number + 1} of the input is not text in UTF-8: {line.rstrip()!r:.80}. "
+                "Convert the input to UTF-8."
+            )
         turns = [turn for turn in line.rstrip("\r\n").split("\t") if turn.strip()]
         turns = turns[-1 - context :]
         answers = answerer.answer([turns], seed=seed + number)[0] if turns else []
@@ -140,7 +151,9 @@ def typed_lines() -> Iterator[str]:
         except EOFError:
             show()
             return
-        if line:
+        if not is_utf_8(line):
+            show(f"That is not text in UTF-8: {line!r:.80}. Type it again, in a terminal of UTF-8.")
+        elif line:
             yield line
 
 

@@ -57,14 +57,13 @@ def run(options: ChatOptions) -> int:
         make_answerer = functools.cache(functools.partial(open_answerer, opened))
         answerer = make_answerer(decoding)
     talk = conversation.Conversation(opened, decoding, make_answerer)
-    with wrong_input(UnicodeDecodeError):  # Input in another encoding.
-        if options.stdin:
-            conversation.answer_lines(answerer, opened.recipe.fields.context, decoding.seed)
-        elif options.ask:
-            show(talk.introduction)
-            talk.hold(conversation.asked_lines(questions))
-        else:
-            show(f"{talk.introduction}\n{conversation.WELCOME}")
-            with conversation.line_editing(conversation.history_file()):
-                talk.hold(conversation.typed_lines())
+    if options.stdin:
+        conversation.answer_lines(answerer, opened.recipe.fields.context, decoding.seed)
+    elif options.ask:
+        show(talk.introduction)
+        talk.hold(conversation.asked_lines(questions))
+    else:
+        show(f"{talk.introduction}\n{conversation.WELCOME}")
+        with conversation.line_editing(conversation.history_file()):
+            talk.hold(conversation.typed_lines())
     return 0

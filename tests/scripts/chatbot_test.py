@@ -17,7 +17,7 @@ import pytest
 from tests.paths import ROOT
 from tests.programs import PATIENCE, TOWERS, finish, started
 from towers.saving.checkpoint_folder import CheckpointFolder
-from towers.scripts.main import main
+from towers.scripts.main import main, prepare_streams
 
 TINY = ["--set", "embedding_size=8", "--set", "hidden_size=8", "--batch-size", "32"]
 SHARE = ["--set", "held_out=0.1"]
@@ -369,6 +369,32 @@ def test_another_file_is_evaluated_whole_and_the_runs_own_as_then(run_dir, corpu
     assert found["tokens"] == 5 * (6 + 4) and found["loss"] != reports[0]["loss"]
 
 
+@pytest.fixture
+def typed(monkeypatch):
+    """Returns a function that gives these bytes to what is read from here on."""
+
+    def give(content):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+        prepare_streams()
+
+    return give
+
+
+def test_a_line_that_is_no_utf_8_is_named_after_the_answers_to_those_before(run_dir, typed, capsys):
+    typed("repeat wai twice\nplease say 你\n".encode() + b"caf\xe9\nrepeat wai twice\n")
+    assert main(["chat", str(run_dir), "--stdin"]) == 2
+    said = capsys.readouterr()
+    assert len(said.out.splitlines()) == 2
+    assert r"Line 3 of the input is not text in UTF-8: 'caf\udce9'" in said.err
+
+
+def test_what_is_typed_in_another_encoding_does_not_end_a_conversation(run_dir, typed, capsys):
+    typed(b"repeat wai twice\ncaf\xe9\nrepeat wai twice\n")
+    assert main(["chat", str(run_dir)]) == 0
+    said = capsys.readouterr().out
+    assert said.count("bot> ") == 2 and r"That is not text in UTF-8: 'caf\udce9'" in said
+
+
 ASCII = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0", "PYTHONIOENCODING": ""}
 
 
@@ -434,12 +460,12 @@ def test_a_terminal_of_another_encoding_is_told(programs, name):
         try:
             while not shown.endswith(b"you> "):
                 shown += os.read(terminal, 4096)
-            os.write(terminal, "你好\n".encode("gbk"))
+            os.write(terminal, "你好\n".encode("gbk") + b"\x04")
             shown = b""
             with contextlib.suppress(OSError):  # The terminal is closed.
                 while part := os.read(terminal, 4096):
                     shown += part
-            assert process.wait(PATIENCE) in (1, 2)
+            assert process.wait(PATIENCE) == (0 if name == "chat" else 1)
         finally:
             process.kill()
             os.close(terminal)
