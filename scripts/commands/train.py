@@ -82,13 +82,27 @@ def completed(given: dict[str, Any]) -> dict[str, Any]:
     """
     check_contradictions(given)  # A file may be contradicted: the command line wins.
     if "config" in given:
-        given = merged(read_config(Path(given["config"]), TrainCommandOptions), given)
+        path = Path(given["config"])
+        file = read_config(path, TrainCommandOptions)
+        if "run_dir" not in given:
+            check_is_there(path, file.get("run_dir"))
+        given = merged(file, given)
     if not given.get("recipe"):
         raise ValueError(
             "`towers train` takes a RECIPE, on the command line or in the --config file. Received "
             "neither; `towers recipes` lists them."
         )
     return given
+
+
+def check_is_there(path: Path, run_dir: str | None) -> None:
+    """Raises ValueError for the config file of a run that was copied or moved elsewhere."""
+    here = path.parent
+    if run_dir and (here / "run.json").exists() and here.resolve() != Path(run_dir).resolve():
+        raise ValueError(
+            f"{path} is the config file of the run in {here}, but trains in {run_dir}, where it "
+            f"was written. Choose one of them: --run-dir {here} or --run-dir {run_dir}."
+        )
 
 
 def begin_digests_for(recipe: Recipe, paths: Sequence[str]) -> None:

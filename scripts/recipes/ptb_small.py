@@ -66,7 +66,7 @@ def make_data(fields: Fields, folder: Path, seed: int, write: Callable[[str], No
 
 
 def make_batches(
-    fields: Fields, texts: Mapping[str, str], seed: int, write: Callable[[str], None]
+    fields: Fields, texts: Mapping[str, str], seed: int, write: Callable[[str], None] = show
 ) -> Data:
     """Returns the batches of a text's parts; the evaluation has every token of its part once."""
     from towers.data.batches.texts import sentence_batches, stream_batches
