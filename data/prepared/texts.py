@@ -187,8 +187,13 @@ def _finish(
 ) -> None:
     """Writes the manifest; raises ValueError if there is nothing to train on or to evaluate."""
     num_tokens = ids.num_tokens
-    needed = list(num_tokens.values())[:2] if learns else [sum(num_tokens.values())]
-    if not all(needed):
+    needed = list(num_tokens.values())[:2]
+    if not learns and not any(num_tokens.values()):
+        raise ValueError(
+            "A text must have lines to evaluate. Received none; give other files. What was read: "
+            f"{'; '.join(report)}."
+        )
+    if learns and not all(needed):
         raise ValueError(
             "A text must give passages for the parts train and validation. Received "
             f"{' and '.join(f'{number:,}' for number in needed)} tokens; give more text, "
