@@ -7,6 +7,7 @@ towers generate runs/stories --num-samples 3 --top-p 0.9
 from __future__ import annotations
 
 import dataclasses
+import re
 import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
@@ -18,6 +19,7 @@ from towers.scripts.training.options import DeviceOptions, ModelOptions, Samplin
 from towers.scripts.wrong_input import text_of_argument, wrong_input
 
 if TYPE_CHECKING:
+    from towers.data.text import LineCodec
     from towers.models.decoding import Decoding
     from towers.scripts.training.saved_run import OpenModel
 
@@ -78,7 +80,7 @@ def run(options: GenerateOptions) -> int:
     for number, ids in enumerate(samples, start=1):
         if len(samples) > 1:
             show(f"[{number}]")
-        show(opened.text.decode([*prompt, *ids]))
+        show(continued(opened.text, text, prompt, ids))
     return 0
 
 
@@ -98,6 +100,18 @@ def generate(
     read = tf.constant([text.begin, *prompt], tf.int32)
     samples = continue_prompt(read, tf.constant([seed, 0], tf.int64)).ids.numpy()[0].tolist()
     return [ids[: ids.index(text.stop)] if text.stop in ids else ids for ids in samples]
+
+
+def continued(codec: LineCodec, typed: str, prompt: Sequence[int], ids: Sequence[int]) -> str:
+    """Returns a prompt as it was typed, and what further ids add to its text.
+
+    A quote among them may move blanks in the prompt's text, which therefore do not count.
+    """
+    before, whole = codec.decode(prompt), codec.decode([*prompt, *ids])
+    letters, blanks = "".join(before.split()), before[len(before.rstrip()) :]
+    read = re.match(r"\s*?".join(["", *map(re.escape, letters)]) + re.escape(blanks), whole)
+    added = whole[read.end() if read else len(before) :]
+    return typed + (added.removeprefix(" ") if typed[-1:].isspace() and not blanks else added)
 
 
 def warn_of_unknown(unknown: int, count: int) -> None:

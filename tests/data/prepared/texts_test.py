@@ -11,10 +11,10 @@ import time
 import numpy as np
 import pytest
 
-from tests.data.prepared.text_helpers import all_text, prepare, write_stories
+from tests.data.prepared.text_helpers import all_text, prepare, settings_of, write_stories
 from tests.paths import CORPORA, ROOT, missing
 from towers.data.folders import PARTS
-from towers.data.prepared import TextPreparation, chunks, journal, prepare_words
+from towers.data.prepared import TextPreparation, chunks, journal, prepare_texts, prepare_words
 from towers.data.prepared import corpus as corpus_module
 from towers.data.prepared.texts import TextIds, content_of
 from towers.data.reading.text_files import find_texts
@@ -300,6 +300,15 @@ def test_a_text_without_enough_lines_is_refused(tmp_path, content, message):
     (tmp_path / "a.txt").write_bytes(content)
     with pytest.raises(ValueError, match=message):
         prepare(tmp_path / "a.txt", tmp_path / "cache")
+
+
+def test_an_evaluation_without_lines_is_refused_for_what_it_lacks(tmp_path):
+    write_stories(tmp_path / "a.txt", 200)
+    codec = prepare(tmp_path / "a.txt", tmp_path / "cache").text
+    (tmp_path / "empty.txt").write_text("\n")
+    with pytest.raises(ValueError, match="must have lines to evaluate") as raised:
+        prepare_texts([tmp_path / "empty.txt"], settings_of(), tmp_path / "cache", codec=codec)
+    assert "held_out" not in str(raised.value)
 
 
 def test_documents_end_in_each_part_that_has_some_of_them(tmp_path):

@@ -117,10 +117,6 @@ def check_another_text(run, folder, capsys):
     options = ["--data", folder / "other.txt", "--dynamic", "0.001"]
     assert run("evaluate", folder / "run", *options) == 2
     assert "--dynamic needs the text of the training" in capsys.readouterr().err
-    (folder / "empty.txt").write_text("\n")
-    assert run("evaluate", folder / "run", "--data", folder / "empty.txt") == 2
-    error = capsys.readouterr().err
-    assert "must have lines to evaluate. Received none" in error and "held_out" not in error
 
 
 def evaluate(run, run_dir, capsys, *options):

@@ -245,6 +245,8 @@ def test_the_command_prints_prompt_and_continuation(finished, capsys):
     assert first.startswith("[1]\none morning anna ") and second.startswith("one morning anna ")
     assert main([*command, "--num-samples", "2", "--top-p", "0.9", "--seed", "5"]) == 0
     assert capsys.readouterr().out == output
+    assert main(["generate", str(finished), "--prompt", "one  morning", "--length", "1"]) == 0
+    assert capsys.readouterr().out.startswith("one  morning ")
 
 
 # What cannot work.
