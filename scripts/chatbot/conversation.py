@@ -85,7 +85,7 @@ class Conversation:
         turns = self._said[-1 - self._opened.recipe.fields.context :]
         seed = self._options.seed + self._num_answers
         answers = self._answerer.answer([turns], seed=seed)[0]
-        print_answers(answers)
+        print_answers(answers, with_scores=self._options.nbest > 1)
         self._num_answers += 1
         self._said.append(answers[0].text)
         self._last = turns, answers[0]
@@ -164,13 +164,10 @@ def asked_lines(questions: Iterable[str]) -> Iterator[str]:
         yield question
 
 
-def print_answers(answers: list[Answer]) -> None:
-    """Prints the answer, or all of an n-best list with their scores."""
-    if len(answers) == 1:
-        show(f"bot> {answers[0].text}")
-        return
+def print_answers(answers: list[Answer], *, with_scores: bool) -> None:
+    """Prints the answer, or those of an n-best list, which may be all the same, with scores."""
     for answer in answers:
-        show(f"bot> {answer.score:8.3f}  {answer.text}")
+        show(f"bot> {answer.score:8.3f}  {answer.text}" if with_scores else f"bot> {answer.text}")
 
 
 @contextlib.contextmanager

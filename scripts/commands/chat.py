@@ -11,7 +11,7 @@ import functools
 from typing import Annotated
 
 from towers.ground.quiet import import_tensorflow_quietly
-from towers.scripts.options.setting import Flag
+from towers.scripts.options.setting import Bound, Flag
 from towers.scripts.shown import show
 from towers.scripts.training.options import (
     USUAL_DECODING,
@@ -21,6 +21,7 @@ from towers.scripts.training.options import (
 )
 from towers.scripts.wrong_input import WrongInputError, text_of_argument, wrong_input
 
+QUESTION = Bound("a question", lambda text: bool(text.strip()))
 USUAL = {"run_dir", "checkpoint", "ask", "stdin", *USUAL_DECODING}
 
 
@@ -37,7 +38,7 @@ class ChatOptions(ModelOptions):
 
     decoding: DecodingOptions
     devices: DeviceOptions
-    ask: Annotated[tuple[str, ...], "QUESTION", Flag(nargs="+")] = ()
+    ask: Annotated[tuple[str, ...], QUESTION, "QUESTION", Flag(nargs="+")] = ()
     stdin: bool = False
 
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 from towers.ground.quiet import import_tensorflow_quietly
-from towers.scripts.options.setting import Amount, Count, Tokens, arguments_for
+from towers.scripts.options.setting import Count, Temperature, Tokens, arguments_for
 from towers.scripts.shown import show
 from towers.scripts.training.options import DeviceOptions, ModelOptions, SamplingOptions
 from towers.scripts.wrong_input import text_of_argument, wrong_input
@@ -37,7 +37,7 @@ class GeneratedSamplingOptions(SamplingOptions):
         temperature: below 1 favours likely words more, above 1 less.
     """
 
-    temperature: Annotated[Amount, "T"] = 1.0
+    temperature: Temperature = 1.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -49,6 +49,7 @@ def at_most(most: int) -> Bound:
 
 
 POSITIVE = Bound("above 0", lambda value: 0 < value < float("inf"))
+TEMPERATURE = Bound("above 0 (--top-k 1 gives the likeliest words)", POSITIVE.holds)
 NOT_NEGATIVE = Bound("at least 0", lambda value: 0 <= value < float("inf"))
 FRACTION = Bound("in [0, 1)", lambda value: 0 <= value < 1)
 AT_LEAST_1 = Bound("of at least 1", lambda value: value >= 1)
@@ -73,6 +74,7 @@ Tokens = Annotated[int, AT_LEAST_1, at_most(100_000), "N"]
 Seed = Annotated[int, UINT32, "S"]  # As NumPy takes it.
 Port = Annotated[int, PORT, "P"]
 Amount = Annotated[float, POSITIVE, "X"]
+Temperature = Annotated[float, TEMPERATURE, "T"]
 Numbers = Annotated[tuple[int, ...], INT32, "N,N"]
 Names = Annotated[tuple[str, ...], "NAME,NAME"]
 File = Annotated[str, NOT_BLANK, "FILE"]

@@ -19,6 +19,7 @@ from towers.scripts.options.setting import (
     Seed,
     StepRange,
     Switch,
+    Temperature,
     Tokens,
 )
 
@@ -233,7 +234,7 @@ class SamplingOptions:
         seed: seed of the samples.
     """
 
-    temperature: Annotated[Amount | None, "T"] = None
+    temperature: Temperature | None = None
     top_k: Annotated[Count | None, "K"] = None
     top_p: Annotated[Amount | None, "P"] = None
     seed: Seed = 0

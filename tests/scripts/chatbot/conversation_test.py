@@ -1,6 +1,7 @@
 """Conversations: what is remembered, what commands print, and how they end."""
 
 import functools
+import re
 
 import pytest
 
@@ -14,6 +15,8 @@ from towers.scripts.chatbot.conversation import (
     line_editing,
 )
 from towers.scripts.chatbot.opening import open_answerer
+from towers.scripts.chatbot.ranking import AnswerRanker
+from towers.scripts.chatbot.reranking import Reranker, SecondModel
 from towers.scripts.training.options import DecodingOptions
 
 
@@ -79,6 +82,21 @@ def test_a_wrong_value_leaves_the_decoding_as_it_was(hold):
     refused, *answers = hold("/top-p 3", "rain or sun ?")
     assert refused == "top_p must be above 0 and at most 1. Received 3.0."
     assert answers == hold("rain or sun ?")
+
+
+def test_an_answer_alone_has_its_score_if_several_were_asked_for(opened, make_answerer, capsys):
+    """Reranking gives each text once, and here the samples are all the same."""
+    ranker = AnswerRanker(opened.model, opened.text, 9)
+
+    def reranker(options):
+        second = SecondModel(ranker, "answers")
+        how = {"weight": 0.5, "length_reward": 0.0, "n_best": options.nbest}
+        return Reranker(make_answerer(options), ranker, second, **how)
+
+    options = DecodingOptions(top_k=1, nbest=3)
+    Conversation(opened, options, reranker).hold(["is it good ?"])
+    line, *others = capsys.readouterr().out.splitlines()
+    assert re.match(r"bot>  +-?\d+\.\d{3}  \S", line) and "bot>" not in "".join(others)
 
 
 def test_why_explains_the_last_answer(hold):
