@@ -72,8 +72,14 @@ def restore_recipe(name: str, fields: dict[str, Any], overrides: Sequence[str] =
         raise ValueError(
             f"The run has fields that recipe {name} does not know: {', '.join(unknown)}."
         )
-    values = {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
-    return with_fields(recipe, {**values, **parse_overrides(type(recipe.fields), overrides)})
+    overridden = parse_overrides(type(recipe.fields), overrides)
+    return with_fields(with_recorded(recipe, fields), overridden)
+
+
+def with_recorded(recipe: Recipe, fields: dict[str, Any]) -> Recipe:
+    """Returns the recipe with some fields as run.json has them."""
+    values = {name: tuple(v) if isinstance(v, list) else v for name, v in fields.items()}
+    return with_fields(recipe, values)
 
 
 def with_fields(recipe: Recipe, values: dict[str, Any]) -> Recipe:

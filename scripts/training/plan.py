@@ -6,7 +6,8 @@ import dataclasses
 from typing import Any, NamedTuple
 
 import towers
-from towers.scripts.training.catalogue import with_fields
+from towers.scripts.options.setting import values_of
+from towers.scripts.training.catalogue import with_recorded
 from towers.scripts.training.engine import check_engine
 from towers.scripts.training.options import TrainOptions
 from towers.scripts.training.recipe import Recipe
@@ -53,15 +54,24 @@ def plan_run(recipe: Recipe, options: TrainOptions) -> Plan:
             "--overwrite does not work with several processes: any of them might remove the run. "
             f"Remove {directory.path} yourself, and leave --overwrite out."
         )
-    if not options.overwrite:  # A run from before some fields goes on with what it meant.
-        given = {
-            one.partition("=")[0].strip().replace("-", "_")
-            for one in getattr(options, "overrides", ())
-        }
-        unsaid = directory.unsaid_fields(recipe.name)
-        recipe = with_fields(recipe, {k: v for k, v in unsaid.items() if k not in given})
+    if not options.overwrite:
+        recipe = with_recorded(recipe, kept_fields(recipe, options, directory))
     is_chief = place is None or place.index == 0
     return Plan(recipe, options, directory, describe_run(recipe, options), is_chief)
+
+
+def kept_fields(recipe: Recipe, options: TrainOptions, directory: RunDirectory) -> dict[str, Any]:
+    """Returns the fields with which a run goes on, since no others are given.
+
+    So it does not need the same `--set` again, and keeps its sizes where a release has others. A
+    field that it gave up is left for `check_same` to tell.
+    """
+    texts = getattr(options, "overrides", ())
+    given = {one.partition("=")[0].strip().replace("-", "_") for one in texts}
+    given |= {"epochs", "fixed_shapes", *values_of(options)}
+    known = {field.name for field in dataclasses.fields(recipe.fields)} - given
+    recorded = directory.recorded_fields(recipe.name)
+    return {name: value for name, value in recorded.items() if name in known}
 
 
 def describe_run(recipe: Recipe, options: TrainOptions) -> dict[str, Any]:

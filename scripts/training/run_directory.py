@@ -151,17 +151,13 @@ class RunDirectory:
             warnings.warn(f"{error} A checkpoint's copy is used.", RuntimeWarning, stacklevel=2)
             return complete({"starts": [], **record})
 
-    def unsaid_fields(self, recipe: str) -> dict[str, Any]:
-        """Returns what the run means by the fields that its recipe did not have when it began."""
+    def recorded_fields(self, recipe: str) -> dict[str, Any]:
+        """Returns the fields of the run of this recipe that is here; none if there is no such."""
         try:
-            fields = json.loads(self._record.read_text(encoding="utf-8"))["fields"]
-            return {
-                name: value
-                for name, value in FIELDS_BEFORE.get(recipe, {}).items()
-                if name not in fields
-            }
-        except (OSError, ValueError, TypeError, KeyError, RecursionError):
+            record = self._read_record()
+        except (OSError, ValueError):
             return {}  # No run, or a damaged one, which reading it names.
+        return record["fields"] if record["recipe"] == recipe else {}
 
     def _read_record(self) -> dict[str, Any]:
         if not self._record.exists():

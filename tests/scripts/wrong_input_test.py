@@ -17,6 +17,7 @@ from tests.towers.saving.saved_groups import write_checkpoint
 from towers.data.samples import shapes
 from towers.saving.checkpoint_folder import CheckpointFolder
 from towers.scripts.main import main
+from towers.scripts.training.run_directory import RunDirectory
 from towers.scripts.wrong_input import WrongInputError, wrong_input
 
 TINY = ["--batch-size", "100", "--set", "filters=2,3", "--set", "hidden_size=4"]
@@ -349,6 +350,15 @@ def test_run_refuses_other_settings_and_says_which(name, run, capsys):
     before = digests(run)
     refuse(other_run(run, *arguments), capsys, expected, "--run-dir")
     assert digests(run) == before
+
+
+def test_a_run_keeps_the_settings_that_are_not_given_again(run):
+    before = RunDirectory(run).read()
+    assert before["fields"]["hidden_size"] == 4
+    assert main(["train", "shapes", "--steps", "4", "--run-dir", str(run)]) == 0
+    after = RunDirectory(run).read()
+    assert after["fields"] == before["fields"]
+    assert len(after["starts"]) == 2
 
 
 def test_run_refuses_other_images(run, cifar, capsys):
