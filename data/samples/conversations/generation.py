@@ -56,15 +56,36 @@ def conversations(language: str, part: str) -> list[list[str]]:
 
 
 def labelled_dialogues(language: str, part: str) -> list[tuple[str, list[str]]]:
-    """Returns the dialogues of a part, each a list of turns, with the name of its kind."""
+    """Returns the dialogues of a part, each a list of turns, with the name of its kind.
+
+    Alternatives may make a question that another phrasing asks too. It is held out once, or is in
+    the training part, always with the answer that it had first.
+    """
     check_choice("part", part, PARTS)
-    patterns = read_patterns(language)
+    held_out: dict[tuple[str, ...], tuple[str, list[str]]] = {}
+    for name, questions, turns in _dialogues(language, "held_out"):
+        held_out.setdefault(tuple(questions), (name, turns))
+    if part == "held_out":
+        return list(held_out.values())
+    first: dict[str, str] = {}
     return [
-        (kind.name, fill(variant, kind.phrasings[phrasing], kind.contents[content], language))
-        for kind in patterns.kinds
-        for content in range(len(kind.contents))
-        for phrasing, variant in combinations(kind, content, part, patterns.openings)
+        (name, turns)
+        for name, questions, turns in _dialogues(language, part)
+        if tuple(questions) not in held_out and first.setdefault(questions[0], turns[1]) == turns[1]
     ]
+
+
+def _dialogues(language: str, part: str) -> list[tuple[str, list[str], list[str]]]:
+    """Returns (kind, questions, turns) of a part; questions without opening, capitals and marks."""
+    patterns = read_patterns(language)
+    found = []
+    for kind in patterns.kinds:
+        for content in range(len(kind.contents)):
+            for phrasing, variant in combinations(kind, content, part, patterns.openings):
+                filling = (kind.phrasings[phrasing], kind.contents[content], language)
+                asked = [one.lower().rstrip(MARKS) or one for one in fill(Variant(), *filling)[::2]]
+                found.append((kind.name, asked, fill(variant, *filling)))
+    return found
 
 
 def combinations(

@@ -6,8 +6,11 @@ A file holds:
 - words: named lists; words are separated by blanks.
 - tables: named tables; `gaps` names the columns, cells are separated by commas and rows by
   semicolons or line ends.
+- ways: named alternatives, divided by bars.
 - shared_phrasings: lists of phrasings that several kinds use. In Chinese a blank stands around a
-  gap and vanishes; two blanks stand for one.
+  gap and vanishes; two blanks stand for one. The first turn of a phrasing may have alternatives, as
+  in `(hi|hello) there(.|)`, or those of `ways`, as in `(@ask)`; it stands for at most `WORDINGS` of
+  its wordings, spread over all.
 - kinds: for each kind its name, its phrasings (or the names of shared ones), and the rule of
   `contents.py` that makes its contents, with the rule's arguments. `answers` are more phrasings:
   for each answer the questions that have it. `then` is one of several last turns that follow each
@@ -18,13 +21,17 @@ from __future__ import annotations
 
 import functools
 import json
+import math
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from towers.data.samples.conversations.contents import RULES, Content
+from towers.data.samples.conversations.contents import RULES, Content, made_up_word
 
 LANGUAGES = ("en", "zh")
+WORDINGS = 48
+ALTERNATIVES = re.compile(r"\(([^()]*\|[^()]*|@[^()]*)\)")
 OPTIONS = ("held_out", "variants", "uses", "alone")
 
 
@@ -77,8 +84,9 @@ def read_patterns(language: str) -> Patterns:
     content = json.loads(text)
     words = {name: " ".join(lines).split() for name, lines in content["words"].items()}
     tables = {name: _table(**table) for name, table in content["tables"].items()}
-    shared = content["shared_phrasings"]
-    kinds = [_kind(kind, words, tables, shared) for kind in content["kinds"]]
+    ways = content["ways"]
+    shared = {name: _wordings(items, ways) for name, items in content["shared_phrasings"].items()}
+    kinds = [_kind(kind, words, tables, shared, ways) for kind in content["kinds"]]
     return Patterns(content["openings"], words, kinds)
 
 
@@ -93,6 +101,7 @@ def _kind(
     words: Mapping[str, Sequence[str]],
     tables: Mapping[str, Sequence[Content]],
     shared: Mapping[str, list[list[str]]],
+    ways: Mapping[str, str],
 ) -> Kind:
     """Returns a kind with its contents made and its shared phrasings filled in."""
     arguments = dict(kind["contents"])
@@ -102,9 +111,9 @@ def _kind(
             arguments[name] = values[arguments[name]]
     if "forms" in arguments:
         arguments["forms"] = [[words[part] for part in form.split()] for form in arguments["forms"]]
-    phrasings = _with_shared(kind.get("phrasings", ()), shared)
     answers = kind.get("answers", {}).items()
-    phrasings += [[question, answer] for answer, questions in answers for question in questions]
+    own = [[question, answer] for answer, questions in answers for question in questions]
+    phrasings = _wordings([*_with_shared(kind.get("phrasings", ()), shared), *own], ways)
     if "then" in kind:
         last = _with_shared(kind["then"], shared)
         phrasings = [[*phrasing, *turns] for phrasing in phrasings for turns in last]
@@ -121,3 +130,18 @@ def _with_shared(
         for item in items
         for phrasing in (shared[item] if isinstance(item, str) else [item])
     ]
+
+
+def _wordings(phrasings: Sequence[list[str]], ways: Mapping[str, str]) -> list[list[str]]:
+    """Returns each phrasing in several wordings of its first turn, if that has alternatives."""
+    return [[wording, *turns] for first, *turns in phrasings for wording in wordings(first, ways)]
+
+
+def wordings(text: str, ways: Mapping[str, str]) -> list[str]:
+    """Returns at most `WORDINGS` wordings of a text with alternatives, spread over all of them."""
+    parts = [
+        ways.get(part.removeprefix("@"), part).split("|") if number % 2 else [part]
+        for number, part in enumerate(ALTERNATIVES.split(text))
+    ]
+    count = min(WORDINGS, math.prod(map(len, parts)))
+    return [made_up_word([parts], number) for number in range(count)]

@@ -1,6 +1,5 @@
-"""The first messages of a new user: what counts as sensible, and that half of them are unseen."""
+"""The first messages of a new user: what counts as sensible, and that many are unseen."""
 
-import collections
 import re
 
 import pytest
@@ -15,53 +14,29 @@ from tests.scripts.chatbot.first_messages import (
     read_messages,
     table,
     transcript,
+    words,
 )
 from tests.scripts.chatbot.made_up import repetitions
-from towers.data.samples.conversations import conversations, read_patterns
+from towers.data.samples.conversations import conversations
 from towers.data.samples.conversations.patterns import LANGUAGES
 
 EACH_LANGUAGE = pytest.mark.parametrize("language", LANGUAGES)
 
 
-def words(text):
-    """Returns what is left of a text without capitals, blanks and punctuation at its end."""
-    return "".join(text.lower().split()).rstrip(".?!。？！…")
-
-
 @EACH_LANGUAGE
-def test_there_are_200_messages_and_half_of_each_category_is_unseen(language):
-    messages = read_messages(language)
-    assert len({message.say for message in messages}) == len(messages) == 200
-    for message in messages:
+def test_each_message_has_a_rule_and_some_of_each_category_are_unseen(language):
+    messages, fresh = read_messages(language), read_fresh_messages(language)
+    assert (len(messages), len(fresh)) == (300, 200)
+    assert len({message.say for message in (*messages, *fresh)}) == 500
+    for message in (*messages, *fresh):
         assert 1 <= len(message.say) <= 4
         assert message.rule and message.sensible
         for expression in (*message.sensible, *message.never):
             re.compile(expression)
-    balance = collections.Counter()
-    for message in messages:
-        balance[message.category] += 1 if message.seen else -1
-    assert set(balance.values()) == {0}
-
-
-@EACH_LANGUAGE
-def test_there_are_100_fresh_messages_and_all_have_a_rule(language):
-    fresh = read_fresh_messages(language)
-    assert len({message.say for message in fresh}) == len(fresh) == 100
-    assert not {m.say for m in fresh} & {m.say for m in read_messages(language)}
-    assert all(message.rule and message.sensible and not message.seen for message in fresh)
-
-
-@EACH_LANGUAGE
-def test_no_unseen_message_is_in_the_training_dialogues(language):
-    openings = [words(opening) for opening in read_patterns(language).openings if opening]
-    trained = set()
-    for turns in conversations(language, "train"):
-        for turn in map(words, turns[::2]):
-            trained |= {turn, *(turn.removeprefix(o).lstrip(".。") for o in openings)}
-    messages = [*read_messages(language), *read_fresh_messages(language)]
-    unseen = [message for message in messages if not message.seen]
-    found = [message.say for message in unseen if set(map(words, message.say)) <= trained]
-    assert not [say for say in found if words("".join(say))]
+    for name in {message.category for message in messages}:
+        assert {True, False} == {one.seen for one in messages if one.category == name}, name
+    assert sum(not message.seen for message in messages) > 100
+    assert sum(message.seen for message in fresh) < 50
 
 
 @EACH_LANGUAGE
