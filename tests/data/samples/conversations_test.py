@@ -58,8 +58,8 @@ def pairs(language, part):
     [
         ("en", "train", "553ea4c5f0397e4f610f89e211cb5d0db6fa2bc09f4f96f7e44776b1fa0a9629"),
         ("en", "held_out", "cb0fca674ec87df4e18b5a383886cdfa9a32f481238ac4da56b5f0b3e46bba39"),
-        ("zh", "train", "7a54cd62643c2168289a2529745901cbbfaf59f5f7b14ed9e24f2136a51e98cd"),
-        ("zh", "held_out", "8a22e1ee281b14185ed3bb4e0e4a1e96a446afbc573a71d1012443ccadab665e"),
+        ("zh", "train", "7f0e474fb6e311d8efc02e1a3a3d1f6d04430f7d2b7bd47d331708bfe7148b83"),
+        ("zh", "held_out", "b5af9633d423288d675193da2ba28c6236a7f5322ea38d9a3f4912784030d7bb"),
     ],
 )
 def test_the_dialogues_and_their_order_never_change(language, part, digest):
