@@ -202,7 +202,11 @@ def restore(run: OpenRun, before: dict[str, Any] | None, initial: InitialWeights
     updates = run.updates
     checkpoint = run.files.restore() if run.plan.is_chief and before is not None else None
     if checkpoint is not None:
-        run.output.write(f"continues at step {updates.position.step} from {checkpoint.path}")
+        own = ", ".join(f"{name}={value}" for name, value in run.plan.kept.items())
+        run.output.write(
+            f"continues at step {updates.position.step} from {checkpoint.path}"
+            f"{f', with its own {own}' if own else ''}"
+        )
     elif initial is not None:
         run.output.write(initial.fill(run.session, updates))
     run.files.broadcast()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from typing import Any, NamedTuple
 
 import towers
@@ -23,6 +24,7 @@ class Plan(NamedTuple):
         directory: where its files are.
         record: what run.json is to say of it, as far as the options tell.
         is_chief: whether this process writes its files; others of several do not.
+        kept: fields of the run that goes on, in place of those that the command alone means.
     """
 
     recipe: Recipe
@@ -30,6 +32,7 @@ class Plan(NamedTuple):
     directory: RunDirectory
     record: dict[str, Any]
     is_chief: bool
+    kept: dict[str, Any]
 
     def common_settings(self) -> dict[str, Any]:
         """Returns what all processes must have equal, by name; data is compared by its content."""
@@ -54,24 +57,34 @@ def plan_run(recipe: Recipe, options: TrainOptions) -> Plan:
             "--overwrite does not work with several processes: any of them might remove the run. "
             f"Remove {directory.path} yourself, and leave --overwrite out."
         )
-    if not options.overwrite:
-        recipe = with_recorded(recipe, kept_fields(recipe, options, directory))
+    kept: dict[str, Any] = {}
+    # A run that saved nothing gives way; but of several processes the others never save.
+    if not options.overwrite and not (place is None and directory.is_unsaved):
+        kept = kept_fields(recipe, options, directory)
+    try:
+        recipe = with_recorded(recipe, kept)
+    except ValueError as error:
+        raise ValueError(f"{directory.path / 'run.json'}: {error}") from error
     is_chief = place is None or place.index == 0
-    return Plan(recipe, options, directory, describe_run(recipe, options), is_chief)
+    return Plan(recipe, options, directory, describe_run(recipe, options), is_chief, kept)
 
 
 def kept_fields(recipe: Recipe, options: TrainOptions, directory: RunDirectory) -> dict[str, Any]:
-    """Returns the fields with which a run goes on, since no others are given.
+    """Returns the fields with which a run goes on, since the command gives no others.
 
     So it does not need the same `--set` again, and keeps its sizes where a release has others. A
-    field that it gave up is left for `check_same` to tell.
+    field that its recipe gave up is left for `check_same` to tell.
     """
     texts = getattr(options, "overrides", ())
     given = {one.partition("=")[0].strip().replace("-", "_") for one in texts}
-    given |= {"epochs", "fixed_shapes", *values_of(options)}
-    known = {field.name for field in dataclasses.fields(recipe.fields)} - given
+    given |= {"epochs", *values_of(options)} | ({"fixed_shapes"} if options.engine.xla else set())
+    now = json.loads(json.dumps(dataclasses.asdict(recipe.fields)))
     recorded = directory.recorded_fields(recipe.name)
-    return {name: value for name, value in recorded.items() if name in known}
+    return {
+        name: value
+        for name, value in recorded.items()
+        if name in now.keys() - given and value != now[name]
+    }
 
 
 def describe_run(recipe: Recipe, options: TrainOptions) -> dict[str, Any]:

@@ -165,6 +165,8 @@ def test_the_factor_of_a_summed_loss_is_scale_over_the_weight_of_the_batch():
     assert float(gradient_factor(batch, scale)) == 32.0
     assert float(gradient_factor(Denominators(tf.constant(0.0), ()), scale)) == 2.0**15
     assert gradient_factor(batch, None) is gradient_factor(None, None) is None
+    with pytest.raises(ValueError, match="needs the weight of the whole batch"):
+        gradient_factor(None, scale)
 
 
 def many_tokens():

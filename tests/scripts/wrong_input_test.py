@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import pathlib
+import re
 import shutil
 import socket
 import struct
@@ -352,13 +353,27 @@ def test_run_refuses_other_settings_and_says_which(name, run, capsys):
     assert digests(run) == before
 
 
-def test_a_run_keeps_the_settings_that_are_not_given_again(run):
+def test_a_run_keeps_the_settings_that_are_not_given_again(run, capsys):
     before = RunDirectory(run).read()
     assert before["fields"]["hidden_size"] == 4
     assert main(["train", "shapes", "--steps", "4", "--run-dir", str(run)]) == 0
+    assert re.search(
+        r"continues at step 2 .*, with its own .*hidden_size=4", capsys.readouterr().out
+    )
     after = RunDirectory(run).read()
     assert after["fields"] == before["fields"]
     assert len(after["starts"]) == 2
+    record = {**after, "fields": {**after["fields"], "hidden_size": "x"}}
+    (run / "run.json").write_text(json.dumps(record))
+    refuse(["train", "shapes", "--run-dir", str(run)], capsys, "run.json: Field hidden_size takes")
+
+
+def test_a_run_that_saved_nothing_gives_way_to_other_settings(run, capsys):
+    shutil.rmtree(run / "checkpoints")
+    assert (
+        main(["train", "shapes", "--steps", "1", "--run-dir", str(run), "--batch-size", "99"]) == 0
+    )
+    assert RunDirectory(run).read()["fields"]["hidden_size"] != 4
 
 
 def test_run_refuses_other_images(run, cifar, capsys):

@@ -41,7 +41,8 @@ def check_settings(processes: Processes, settings: Mapping[str, Any]) -> None:
     if differences:
         raise ValueError(
             "All processes must train with the same settings, and these differ: "
-            f"{shorten(differences)}. Start every process with the same command."
+            f"{shorten(differences)}. Start every process with the same command, and with "
+            "the same run, or none, in its run directory."
         )
 
 

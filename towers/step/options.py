@@ -75,7 +75,8 @@ class LossScale:
     """A dynamic loss scale: halved when a gradient overflows, doubled after steps without overflow.
 
     Micikevicius et al. 2018, "Mixed Precision Training", section 3.2. It scales the *mean* loss
-    of the batch: the factor for each tower's summed loss is scale / weight of the batch.
+    of the batch: the factor for each tower's summed loss is scale / weight of the batch. So tower
+    functions are called for their weights before, and a `tf.numpy_function` in one runs twice.
 
     Args:
         initial: the initial scale.

@@ -301,7 +301,12 @@ def gradient_factor(totals: Denominators | None, loss_scale: tf.Tensor | None) -
     those of one device do: float16 gradients of a loss summed over a thousand tokens overflow at a
     scale a thousand times smaller.
     """
-    if loss_scale is None or totals is None:
+    if loss_scale is None:
         return None
+    if totals is None:
+        raise ValueError(
+            "A loss scale needs the weight of the whole batch before the backward pass, and this "
+            "step does not compute it. Use build_train_step."
+        )
     weight = totals.rows
     return tf.cast(loss_scale, weight.dtype) / tf.where(weight > 0, weight, 1)
