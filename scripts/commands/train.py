@@ -100,8 +100,8 @@ def check_is_there(path: Path, run_dir: str | None) -> None:
     here = path.parent
     if run_dir and (here / "run.json").exists() and here.resolve() != Path(run_dir).resolve():
         raise ValueError(
-            f"{path} is the config file of the run in {here}, but trains in {run_dir}, where it "
-            f"was written. Choose one of them: --run-dir {here} or --run-dir {run_dir}."
+            f"{path} lies beside a run, but trains in {run_dir}, where it was written. Say with "
+            "--run-dir which of both directories is meant."
         )
 
 
