@@ -1,9 +1,9 @@
 """A config file holds every option and field; the command line wins; a run's starts it anew."""
 
 import argparse
-import pathlib
 import dataclasses
 import json
+import pathlib
 
 import numpy as np
 import pytest
