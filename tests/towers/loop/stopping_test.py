@@ -218,6 +218,7 @@ class Losing:
     def __del__(self):
         signal.raise_signal(signal.SIGINT)  # Python says that it ignores the exception.
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # A job in the background ignores it.
 note_interrupts()
 del Losing
 with stop_on_signals():
