@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeGuard
@@ -197,6 +198,11 @@ def _plain(name: Any) -> str:
     return re.sub(r"[\s_-]+", "", str(name)).lower()
 
 
+def is_number(value: Any) -> bool:
+    """Returns whether a value is a number; in tables NaN stands where there is none."""
+    return type(value) in (int, float) and math.isfinite(value)
+
+
 def columns_of(record: Mapping[str, Any], names: Sequence[str]) -> list[str] | None:
     """Returns question and answer of a record, or None if they are not texts.
 
@@ -205,7 +211,7 @@ def columns_of(record: Mapping[str, Any], names: Sequence[str]) -> list[str] | N
     values = (record.get(name) for name in names)
     texts = [text_of(value) if _is_list(value) else value for value in values]
     if any(isinstance(text, str) for text in texts):
-        texts = [str(text) if type(text) in (int, float) else text for text in texts]
+        texts = [str(text) if is_number(text) else text for text in texts]
     *question, answer = ["" if text is None and len(texts) > 2 else text for text in texts]
     if not isinstance(answer, str) or not all(isinstance(text, str) for text in question):
         return None

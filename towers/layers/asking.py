@@ -141,9 +141,9 @@ def needs_trace(layer: Any, repeated_rows: str) -> bool:
     modules = [getattr(one, "__module__", None) or "" for one in written]
     plain = all(one.startswith(("keras.src.", "tensorflow.")) for one in modules)
     has_table = any(isinstance(one, keras.layers.Embedding) for one in layers)
-    foreign = (keras.layers.Lambda, keras.layers.TFSMLayer)  # Their code is another's.
-    is_function = any(isinstance(one, foreign) for one in layers)
-    return not plain or is_function or (has_table and repeated_rows == "keras")
+    others = (keras.layers.Lambda, keras.layers.TFSMLayer)  # They run what users wrote.
+    runs_others = any(isinstance(one, others) for one in layers)
+    return not plain or runs_others or (has_table and repeated_rows == "keras")
 
 
 def not_cut(call: Call, reason: str) -> Answer:

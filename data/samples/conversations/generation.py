@@ -64,27 +64,28 @@ def labelled_dialogues(language: str, part: str) -> list[tuple[str, list[str]]]:
     check_choice("part", part, PARTS)
     held_out: dict[tuple[str, ...], tuple[str, list[str]]] = {}
     for name, questions, turns in _dialogues(language, "held_out"):
-        held_out.setdefault(tuple(questions), (name, turns))
+        held_out.setdefault(questions, (name, turns))
     if part == "held_out":
         return list(held_out.values())
     first: dict[str, str] = {}
     return [
         (name, turns)
         for name, questions, turns in _dialogues(language, part)
-        if tuple(questions) not in held_out and first.setdefault(questions[0], turns[1]) == turns[1]
+        if questions not in held_out and first.setdefault(questions[0], turns[1]) == turns[1]
     ]
 
 
-def _dialogues(language: str, part: str) -> list[tuple[str, list[str], list[str]]]:
+def _dialogues(language: str, part: str) -> list[tuple[str, tuple[str, ...], list[str]]]:
     """Returns (kind, questions, turns) of a part; questions without opening, capitals and marks."""
     patterns = read_patterns(language)
     found = []
     for kind in patterns.kinds:
         for content in range(len(kind.contents)):
             for phrasing, variant in combinations(kind, content, part, patterns.openings):
-                filling = (kind.phrasings[phrasing], kind.contents[content], language)
-                asked = [one.lower().rstrip(MARKS) or one for one in fill(Variant(), *filling)[::2]]
-                found.append((kind.name, asked, fill(variant, *filling)))
+                turns = fill(variant, kind.phrasings[phrasing], kind.contents[content], language)
+                bare = [turns[0].removeprefix(variant.opening).lstrip(), *turns[2::2]]
+                asked = tuple(one.lower().rstrip(MARKS) or one for one in bare)
+                found.append((kind.name, asked, turns))
     return found
 
 

@@ -73,6 +73,7 @@ def spoken(*turns, role="role", content="content", names=("user", "assistant")):
         ({"conversation": "id7", "question": "q", "answer": "a"}, ["q", "a"]),
         ({"question": "How many?", "answer": 3}, ["How many?", "3"]),
         ({"source": 3, "target": 4}, None),
+        ({"question": "How many?", "answer": float("nan")}, None),
         ({"question": "Is it?", "answer": True}, None),
         ({"messages": [{"role": "user"}]}, None),
         ({"messages": "q"}, None),
