@@ -10,6 +10,7 @@ import tensorflow as tf
 import towers
 from tests import helpers
 from towers.actions import NonFiniteGradientError
+from towers.devices.op_devices import record_op_devices
 from towers.steps import Position
 
 SIZES = [4, 4, 3, 5, 1]  # The last one is an empty shard.
@@ -66,6 +67,39 @@ def test_a_call_of_several_updates_changes_no_bit_and_no_report(step, per_call, 
     for one, two in zip(actual, expected, strict=True):
         np.testing.assert_array_equal(one, two)
     assert list(map(numbers, others)) == list(map(numbers, reports))
+
+
+@pytest.mark.parametrize("pads", [False, True])
+def test_convolutions_have_the_same_kernels_in_a_call(pads):
+    """TensorFlow joins those of a convolution with others, but none that waits for a loop.
+
+    On some processors the last bits would differ.
+    """
+    layers = keras.layers
+    convolution = layers.Conv2D(16, 5, padding="valid" if pads else "same", activation="relu")
+    body = [layers.ZeroPadding2D(2), convolution] if pads else [convolution]
+    ends = [layers.GlobalAveragePooling2D(), layers.Dense(10)]
+    model = keras.Sequential([keras.Input([8, 8, 3]), *body, *ends])
+    random = np.random.default_rng(0)
+    images, labels = random.normal(size=[6, 8, 8, 3]), random.integers(0, 10, 6)
+    data = [(images.astype("float32"), labels.astype("int32"))] * 3
+    tower_fn = helpers.classify(model, training=True)
+    built, _ = helpers.build_step(tower_fn, model, keras.optimizers.SGD(0.1), data, 2)
+    built.first = [value.numpy() for value in variables_of(built)]
+
+    def kernels(per_call):
+        with record_op_devices() as ops:
+            train(built, per_call, data=lambda epoch, first=0: helpers.dataset_of(data).skip(first))
+        names = "Conv", "Bias", "Pad", "MatMul", "Relu"
+        return {
+            op: number
+            for op, number in ops.items()
+            if op[1] in ("CPU:1", "CPU:2") and any(name in op[0] for name in names)
+        }
+
+    alone = kernels(1)
+    assert sum(alone.values()) > 12
+    assert kernels(3) == alone
 
 
 def test_what_runs_every_so_many_steps_sees_the_weights_of_its_step(step):

@@ -246,7 +246,7 @@ def on_devices(devices: Sequence[str], shards: tuple[Shard, ...]) -> FeedItem:
 
 def send_to(device: str, part: tf.Tensor) -> tf.Tensor:
     """Returns a tensor on the current device; int32 numbers and strings stay on the host."""
-    if part.dtype in (tf.int32, tf.string):
+    if part.dtype in (tf.int32, tf.string) or are_on_host([device]):
         return tf.identity(part)
     return sender(device, part.dtype, part.shape.rank)(part)
 

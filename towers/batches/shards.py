@@ -103,12 +103,12 @@ def check_rows(batch: Batch) -> None:
         check(tf.reduce_all(rows == rows[0]), message, rows)
 
 
-def check(condition: tf.Tensor, message: str, *facts: tf.Tensor) -> None:
-    """Adds an op that raises `tf.errors.InvalidArgumentError` unless a condition holds.
+def check(condition: tf.Tensor, message: str, *facts: tf.Tensor) -> tf.Operation:
+    """Returns an op that raises `tf.errors.InvalidArgumentError` unless a condition holds.
 
     `tf.debugging` would trace a conditional for it, in each epoch anew.
     """
-    tf.raw_ops.Assert(condition=condition, data=[message, *facts], summarize=-1)
+    return tf.raw_ops.Assert(condition=condition, data=[message, *facts], summarize=-1)
 
 
 def split_batch(batch: Batch, num_towers: int) -> tuple[Shard, ...]:

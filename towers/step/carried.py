@@ -88,13 +88,13 @@ class CarriedState:
         for variable in self.variables:
             variable.assign(np.zeros(variable.shape, variable.dtype.as_numpy_dtype))
 
-    def check_rows(self, shards: Sequence[Shard]) -> None:
+    def check_rows(self, shards: Sequence[Shard]) -> list[tf.Operation]:
         """Raises ValueError unless the shards have exactly the rows of the carried state.
 
-        In a graph it adds an op that raises `tf.errors.InvalidArgumentError`.
+        In a graph it returns what has to come first, and raises `tf.errors.InvalidArgumentError`.
         """
         if not self.variables:
-            return
+            return []
         message = (
             f"Every batch must have the {sum(self._rows)} rows whose state is carried, "
             f"{self._rows} on the towers; drop a smaller last batch, or give Carried the number "
@@ -102,10 +102,11 @@ class CarriedState:
         )
         if not tf.executing_eagerly():
             sizes = tf.stack([shard.size for shard in shards])
-            return check(tf.reduce_all(sizes == self._rows), message, sizes)
+            return [check(tf.reduce_all(sizes == self._rows), message, sizes)]
         received = [int(shard.size) for shard in shards]
         if received != self._rows:
             raise ValueError(f"{message} Received shards of {received} rows.")
+        return []
 
 
 class CarriedVariable:

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from towers.batches.calls import shards_of
-from towers.batches.feed import are_on_host, on_devices, on_the_host
+from towers.batches.feed import on_devices
 from towers.batches.shards import Shard
 from towers.ground.host import HOST
 from towers.processes.processes import Processes
@@ -51,7 +51,6 @@ class TracedStep:
         self.carried, self.devices, self.processes = program.carried, devices, processes
         self._also, self._specs, self._device = also, specs, device
         self._returns_each = returns_each
-        self._place = on_the_host if are_on_host(devices) else on_devices
         # The only trace: what was built is what runs, whatever happens to the model afterwards.
         number = tf.TensorSpec([], tf.int64)
         self._traced = trace(self._run, device, specs, number, shared=program.shared)
@@ -140,8 +139,10 @@ class TracedStep:
         with tf.device(HOST):
             queued = tf.is_tensor(source)
             shards = shards_of(source[index], self._specs) if queued else next(source)
-        self.carried.check_rows(shards)
-        return self._place(self.devices, shards).shards
+        # An op that gets a tensor from another device waits for the loop's turn, so that oneDNN
+        # would not join its kernel with another one's, as it does in a step by itself.
+        with tf.control_dependencies(self.carried.check_rows(shards)):
+            return on_devices(self.devices, shards).shards
 
     def _read(self, iterator: Any, number: tf.Tensor) -> Any:
         return self._traced(self._take(iterator), number)

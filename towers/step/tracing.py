@@ -64,9 +64,7 @@ def trace(
             after_the_results.enter_context(tf.device(device))
             return results
 
-        # Within a loop it is optimized as by itself: one kernel more for two has other last bits.
-        whole = tf.function(traced, autograph=False, experimental_attributes={"_noinline": True})
-        concrete = whole.get_concrete_function(*specs)
+        concrete = tf.function(traced, autograph=False).get_concrete_function(*specs)
     rewrite_on_cpus(concrete, **FOR_CPUS)
     if shared is not None:
         check_handles(concrete.graph, shared)
