@@ -64,6 +64,39 @@ def test_a_model_holds_the_averages_in_the_end_and_trains_on_from_its_weights(pa
     step.check_copies()
 
 
+def test_a_step_that_trains_fewer_variables_in_another_order_keeps_each_average():
+    """Keras finds averages by their places in the list that its optimizer was built with."""
+    keras.utils.set_random_seed(5)
+    model = keras.Sequential([keras.Input((3,)), *(keras.layers.Dense(3) for _ in range(3))])
+    kernels = [layer.kernel for layer in model.layers]
+    optimizer = keras.optimizers.Adam(0.0, use_ema=True, ema_momentum=0.6)
+    optimizer.build(kernels)
+    before = [kernel.numpy() for kernel in kernels]
+    placement = helpers.tower_placement(2)
+    data = helpers.dataset_of([np.ones([4, 3], "float32")])
+
+    def tower_fn(x):
+        return tf.reduce_sum(model(x)), tf.shape(x)[0], {}
+
+    for trained in ([*reversed(kernels)], [kernels[2]]):
+        others = [one for one in model.weights if not any(one is kernel for kernel in trained)]
+        for variable in model.weights:
+            variable.trainable = any(variable is kernel for kernel in trained)
+        step = towers.build_train_step(
+            tower_fn,
+            [*trained, *others],
+            optimizer,
+            placement,
+            data,
+            towers.StepOptions(probe=False),
+        )
+        trainer = towers.Trainer(step, data)
+        trainer.train(steps=2)
+        for kernel, value in zip(kernels, before, strict=True):
+            np.testing.assert_allclose(kernel, value, rtol=1e-6)
+        trainer.restore_weights()
+
+
 @pytest.mark.slow
 def test_the_averages_of_several_optimizers_are_used():
     model, trainer, _ = make_trainer(make_optimizer=several_optimizers)

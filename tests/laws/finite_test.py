@@ -79,6 +79,23 @@ def test_the_error_names_step_and_tower(at, num_batches):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("per_call", [1, 4])
+def test_a_training_that_goes_on_after_the_error_makes_each_update_once(per_call):
+    """With one update a call the next one is done when the error is raised; all others stop."""
+    batches = batches_with(np.nan, 3, at=1, num_batches=4)
+    step, _ = build(batches, steps_per_call=per_call)
+    reports = []
+    trainer = helpers.make_trainer(step, helpers.dataset_of(batches), [reports.append])
+    with pytest.raises(NonFiniteGradientError, match="at step 2"):
+        trainer.train(epochs=1)
+    done = 3 if per_call == 1 else 2
+    assert trainer.position == towers.steps.Position(done, 0, done)
+    assert trainer.train(epochs=1) == "1 epoch done"
+    assert int(step.update.copies.optimizer.iterations) == 3
+    assert [report.epoch_end for report in reports] == [False] * (len(reports) - 1) + [True]
+    assert reports[-1].position == towers.steps.Position(4, 1, 0)
+
+
 def test_several_processes_name_the_tower_by_its_number_among_all():
     batches = batches_with(np.nan, 3)
     step, _ = build(batches, processes=helpers.OneOfTwo(index=1))

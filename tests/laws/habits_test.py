@@ -174,6 +174,38 @@ def test_a_layer_whose_call_is_a_function_is_trained_as_in_keras(own):
 
 
 @pytest.mark.parametrize("size", [10, pytest.param(20, marks=pytest.mark.slow)])
+class NoisyCell(keras.layers.Layer):
+    """Has dropout of its own, so that the loop over the tokens draws."""
+
+    state_size = output_size = 6
+
+    def __init__(self):
+        super().__init__()
+        self.dropout = keras.layers.Dropout(0.5, seed=1)
+
+    def build(self, shape):
+        self.kernel = self.add_weight(shape=(shape[-1], 6), initializer="ones")
+
+    def call(self, x, states, training=None):
+        return self.dropout(x @ self.kernel, training=training), states
+
+
+def test_a_cell_that_draws_at_each_token_is_trained_as_in_keras():
+    x, y = np.ones([6, 4, 1], "float32"), np.zeros([6, 4, 6], "float32")
+
+    def trained(fit, **options):
+        model = keras.Sequential(
+            [keras.Input((4, 1)), keras.layers.RNN(NoisyCell(), return_sequences=True)]
+        )
+        model.compile(keras.optimizers.SGD(0.1), "mse")
+        fit(model, x, y, batch_size=6, epochs=3, verbose=0, shuffle=False, **options)
+        return model.get_weights()[0]
+
+    expected = trained(keras.Model.fit)
+    np.testing.assert_allclose(trained(towers.fit, towers=1), expected, rtol=1e-6)
+    assert np.ptp(trained(towers.fit, towers=2)) > 0  # As the masks differ.
+
+
 def test_a_layer_whose_call_is_a_function_keeps_no_values_of_a_tower(size):
     """A tower has 10 rows at first, with which the layer is asked; later these are the batch."""
     layer = Traced()

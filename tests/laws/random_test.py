@@ -111,6 +111,74 @@ def test_what_is_drawn_without_a_seed_follows_from_that_of_the_step():
     assert not np.isin(draws, unseeded_draws(seed=6)).any()
 
 
+class WithinControlFlow(keras.layers.Layer):
+    """Draws and counts where it is told to."""
+
+    def __init__(self, flow):
+        super().__init__()
+        self.flow, self.dropout = flow, keras.layers.Dropout(0.5, seed=1)
+        self.scale = self.add_weight(shape=(), initializer="ones", name="scale")
+        self.count = self.add_weight(shape=(), initializer="zeros", trainable=False, name="count")
+
+    def call(self, x):
+        return self.flow(self, x * self.scale)
+
+    def draw(self, x):
+        return self.dropout(x, training=True)
+
+    def add_one(self, x):
+        self.count.assign_add(1.0)
+        return x
+
+
+def step_within(flow):
+    layer = WithinControlFlow(flow)
+    layer.build(None)
+
+    def tower_fn(batch):
+        rows = layer(tf.ones([1, 64]))
+        return tf.reduce_sum(rows), 1.0, {"rows": (rows, None)}
+
+    batches = [np.ones([2, 1], "float32")]
+    return helpers.build_step(tower_fn, layer, keras.optimizers.SGD(0.0), batches, 1)
+
+
+def test_draws_in_branches_and_after_them_all_differ():
+    def flow(layer, x):
+        yes = tf.reduce_sum(x) > 0
+        inside = tf.cond(yes, lambda: tf.concat([layer.draw(x), layer.draw(x)], 0), lambda: x)
+        return tf.concat([inside, layer.draw(x)], 0)
+
+    step, (shards,) = step_within(flow)
+    rows = step(shards, 1).metrics["rows"].numpy()
+    assert len({tuple(row) for row in rows > 0}) == 3
+
+
+@pytest.mark.parametrize(
+    ("flow", "message"),
+    [
+        (
+            lambda layer, x: tf.map_fn(lambda row: layer.draw(row[None])[0], x),
+            "draws random numbers from .* within a loop, where each turn would draw the same ones",
+        ),
+        (
+            lambda layer, x: tf.while_loop(
+                lambda i, x: i < 3, lambda i, x: (i + 1, layer.add_one(x)), (0, x)
+            )[1],
+            "assigns '.*count' within a loop, which its value cannot leave",
+        ),
+        (
+            lambda layer, x: tf.cond(tf.reduce_sum(x) > 0, lambda: layer.add_one(x), lambda: x),
+            r"assigns '.*count' within a branch \(tf.cond\), which its value cannot leave",
+        ),
+    ],
+    ids=["draws in a loop", "a state in a loop", "a state in a branch"],
+)
+def test_what_would_not_leave_control_flow_is_refused(flow, message):
+    with pytest.raises(RuntimeError, match=message):
+        step_within(flow)
+
+
 def test_seed_states_are_no_part_of_a_checkpoint():
     layer = keras.layers.Dropout(0.5)
     layer.build((1,))

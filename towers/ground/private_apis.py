@@ -16,6 +16,8 @@ from typing import Any
 HANDED_ON = {
     # Whether `enable_op_determinism` was called; the public API only calls it.
     "is_op_determinism_enabled": "tensorflow.python.framework.config",
+    # The graph of a branch.
+    "CondBranchFuncGraph": "tensorflow.python.ops.control_flow_v2_func_graphs",
     # The graph that is traced at the moment.
     "get_default_graph": "tensorflow.python.framework.ops",
     # Whether that graph is one that XLA compiles.
@@ -208,6 +210,11 @@ def weight_losses(model: Any) -> list[Any]:
     return model._get_regularization_losses()
 
 
+def variables_built_for(optimizer: Any) -> list[Any]:
+    """Returns the variables that a built optimizer of Keras's trains, in its own order."""
+    return list(optimizer._trainable_variables)
+
+
 def learning_rate_object(optimizer: Any) -> Any:
     """Returns an optimizer's learning rate itself: a variable or a schedule, not its value."""
     return optimizer._learning_rate
@@ -278,6 +285,15 @@ def has_begun() -> bool:
 def take_identity(copy: Any, source: Any) -> None:
     """Gives a `tf.Variable` the id of another, by which Keras's optimizers find slots."""
     copy._unique_id = source._unique_id
+
+
+def graphs_within(tensor: Any, outer: Any) -> list[Any]:
+    """Returns the graphs from that of a tensor up to one that is around it, without that one."""
+    found, graph = [], tensor.graph
+    while graph is not outer:
+        found.append(graph)
+        graph = graph.outer_graph
+    return found
 
 
 def replace_input(op: Any, index: int, tensor: Any) -> None:

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from towers.batches.feed import StopTraining
 from towers.batches.shards import Batches
+from towers.ground.arguments import check_at_least
 from towers.ground.progress import count_of
 from towers.loop.actions import restore_unreported, unreported
 from towers.loop.updates import Action, Position, Step, StepReport, Updates, tell, updates_of
@@ -114,6 +115,8 @@ class Trainer:
         """
         if epochs is None and steps is None:
             raise ValueError("train() needs epochs or steps. Received neither.")
+        given = {"epochs": epochs, "steps": steps}
+        check_at_least(0, **{name: count for name, count in given.items() if count is not None})
         self.restore_weights()
         with contextlib.ExitStack() as scope:
             if self._checkpoints is not None and self._updates.step.processes.is_chief:

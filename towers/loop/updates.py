@@ -240,6 +240,8 @@ class SynchronousUpdates(Updates):
                 self.position = self.position.after_empty_epoch()
             for shards in feed:
                 tell([report], self._call(shards, feed))
+                if self._per_call > 1:  # The results are here.
+                    self._finite.check()
                 if steps is not None and self.position.step >= steps:
                     break
         self.step.check_copies()
@@ -258,34 +260,35 @@ class SynchronousUpdates(Updates):
         return processes.shards(self._batches, num_towers, position.epoch, position.epoch_step)
 
     def _call(self, batches: Any, feed: Feed) -> list[StepReport]:
-        """Makes the updates of one call, and returns the report of each."""
+        """Makes the updates of one call, and returns the report of each.
+
+        What fails or is interrupted afterwards finds the position after them.
+        """
         before, waits = self.position, feed.waits
-        started = time.perf_counter()
-        made = self._make(batches, before.step + 1)
+        started, several = time.perf_counter(), self._per_call > 1
+        make = self.step.several if several else self.step
+        made = make(batches, before.step + 1)
+        made = made if several else [made]
         seconds = (max(waits) + time.perf_counter() - started) / len(made)
-        waits = [wait / len(made) for wait in waits]
+        waits, reports = [wait / len(made) for wait in waits], []
+        for results in made:
+            before, epoch = self.position, self.position.epoch
+            self.position = position = before.after_step(epoch_end=False)
+            report = StepReport(position.step, epoch, False, position, results, seconds, waits)
+            reports.append(report)
+        for report in reports:
+            self._finite.add(report.step, report.results)  # Checks the one before, which is done.
+        if several and len(made) < len(batches):  # The last one is not finite.
+            return reports
         try:
             is_end = feed.exhausted()
         except StopTraining:  # The steps are reported; then the training ends.
             is_end = False
-        reports = []
-        for number, results in enumerate(made, 1):
-            epoch, step = before.epoch, self.position.step + 1
-            epoch_end = is_end and number == len(made)
-            self.position = position = self.position.after_step(epoch_end=epoch_end)
-            reports.append(StepReport(step, epoch, epoch_end, position, results, seconds, waits))
+        if is_end:
+            self.position = before.after_step(epoch_end=True)
+            last = dataclasses.replace(reports[-1], epoch_end=True, position=self.position)
+            reports[-1] = last
         return reports
-
-    def _make(self, batches: Any, first: int) -> list[StepResults]:
-        """Makes the updates of one call, whose first step has this number."""
-        if self._per_call > 1:
-            self._finite.check()
-            made = self.step.several(batches, first)
-        else:
-            made = [self.step(batches, first)]
-        for step, results in enumerate(made, first):
-            self._finite.add(step, results)  # Checks the one before: this one need not be done.
-        return made
 
 
 def tell(actions: Sequence[Action], reports: Sequence[StepReport]) -> None:

@@ -65,9 +65,12 @@ class CarriedState:
         self.shard_specs = tf.nest.map_structure(
             lambda spec: tf.TensorSpec([None, *spec.shape], spec.dtype), specs
         )
+        leaves = tf.nest.flatten(specs)
+        numbers = tf.nest.pack_sequence_as(specs, list(range(len(leaves))))
+        paths = {number: path for path, number in keras.tree.flatten_with_path(numbers)}
         self.variables = [
-            CarriedVariable("/".join(["carried", *map(str, path)]), spec, self._rows, devices)
-            for path, spec in keras.tree.flatten_with_path(specs)
+            CarriedVariable("/".join(["carried", *map(str, paths[i])]), spec, self._rows, devices)
+            for i, spec in enumerate(leaves)
         ]
 
     def attach(self, tower: int, shard: Shard) -> Shard:

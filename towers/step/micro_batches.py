@@ -103,7 +103,7 @@ def starts_and_sizes(num_rows: tf.Tensor, count: int) -> tuple[tf.Tensor, tf.Ten
     >>> [part.numpy().tolist() for part in starts_and_sizes(tf.constant(10), 4)]
     [[0, 3, 5, 8], [3, 2, 3, 2]]
     """
-    odd = count
+    count = odd = int(count)  # TensorFlow would take a number of NumPy's for an int64.
     while odd % 2 == 0:
         odd //= 2
     numbers = tf.range(odd)

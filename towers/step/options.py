@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import numbers
 
 import keras
@@ -65,9 +66,15 @@ class StepOptions:
 
     def __post_init__(self) -> None:
         norm = self.clip_norm
-        if norm is not None and not (isinstance(norm, numbers.Real) and norm > 0):
-            raise ValueError(f"clip_norm must be above 0, or None. Received {norm!r}.")
+        if norm is not None and not (isinstance(norm, numbers.Real) and 0 < norm < math.inf):
+            raise ValueError(f"clip_norm must be above 0 and finite, or None. Received {norm!r}.")
         check_at_least(1, accumulate=self.accumulate, steps_per_call=self.steps_per_call)
+        if not isinstance(self.seed, numbers.Integral) or not -(2**63) <= self.seed < 2**63:
+            raise ValueError(f"seed must be a whole number of 64 bits. Received {self.seed!r}.")
+        for name, kind in (("loss_scale", LossScale), ("carried", Carried)):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, kind):
+                raise ValueError(f"{name} must be a {kind.__name__}, or None. Received {value!r}.")
         check_choice("batch_norm", self.batch_norm, BATCH_NORM_POLICIES)
 
 

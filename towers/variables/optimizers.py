@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from towers.ground.private_apis import learning_rate_object
+from towers.ground.private_apis import learning_rate_object, variables_built_for
 from towers.saving.checkpoint_files import path_of, tensorflow_variable, value_of
 from towers.travel.gradients import Gradient
 from towers.variables.shared_variables import SharedVariables
@@ -132,9 +132,10 @@ class Averaged:
     A scope that is never left changes nothing more: a model keeps the averages.
     """
 
-    def __init__(self, optimizer: keras.optimizers.Optimizer, variables: Sequence[keras.Variable]):
+    def __init__(self, optimizer: keras.optimizers.Optimizer):
         self._optimizer = optimizer
-        self._variables = list(variables)
+        # Keras finds averages by their positions in this list: a step may train others.
+        self._variables = variables_built_for(optimizer)
         self._own: list[np.ndarray] = []
         self._averages: list[np.ndarray] = []
 

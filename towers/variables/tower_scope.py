@@ -12,8 +12,8 @@ import keras
 import tensorflow as tf
 
 from towers.ground.hooks import Hook
-from towers.ground.private_apis import Function, code_of
-from towers.variables.shared_variables import SharedVariables
+from towers.ground.private_apis import CondBranchFuncGraph, Function, code_of, graphs_within
+from towers.variables.shared_variables import SharedVariables, is_seed
 
 CALL_FUNCTION = Hook(Function, "__call__")
 _CURRENT: contextvars.ContextVar[TowerScope | None] = contextvars.ContextVar("scope", default=None)
@@ -86,6 +86,7 @@ class TowerScope(keras.StatelessScope):
         variable, value = update
         if id(variable) not in self.state_mapping:
             self._check_shared(variable)
+        value = self._after_branches(variable, value)
         if any(variable is other for other in self.shared.trainable):
             value = self._new_version(variable, value)
         self._num_updates[id(variable)] += 1
@@ -117,6 +118,34 @@ class TowerScope(keras.StatelessScope):
     def at(self, mapping: dict[int, Any]) -> TowerScope:
         """Returns a scope of the same tower with other values."""
         return TowerScope(self._tower, self.shared, mapping, self._inputs)
+
+    def _after_branches(self, variable: keras.Variable, value: tf.Tensor) -> tf.Tensor:
+        """Returns an assigned value, as what comes after a branch or loop can use it.
+
+        No value leaves these. A seed goes on after a branch, whether it is taken or not.
+        """
+        before: Any = self._before.get(id(variable))
+        if not tf.is_symbolic_tensor(value) or not tf.is_symbolic_tensor(before):
+            return value
+        within = graphs_within(value, before.graph)
+        if not within:
+            return value
+        is_branch = all(isinstance(graph, CondBranchFuncGraph) for graph in within)
+        if is_branch and is_seed(variable):
+            with before.graph.as_default():
+                state = self.state_mapping[id(variable)]
+                return state + tf.constant([0, 1], state.dtype)  # As a generator goes on.
+        place = "a branch (tf.cond)" if is_branch else "a loop"
+        if is_seed(variable):
+            raise RuntimeError(
+                f"{self._tower} draws random numbers from '{variable.path}' within a loop, where "
+                "each turn would draw the same ones. Draw them before the loop, or write its turns "
+                "out, as keras.layers.RNN does with unroll=True."
+            )
+        raise RuntimeError(
+            f"{self._tower} assigns '{variable.path}' within {place}, which its value cannot "
+            "leave. Compute the value there, and assign it afterwards."
+        )
 
     def _new_version(self, variable: keras.Variable, value: tf.Tensor) -> tf.Tensor:
         """Returns a value assigned to a trainable variable, as a source of its gradient.

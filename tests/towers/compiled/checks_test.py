@@ -233,7 +233,7 @@ def test_generators_of_validation_data_need_their_number_of_steps():
         ({"run_dir": 3}, "run_dir must be a folder, or new. Received 3"),
         ({"steps_per_epoch": 2.5}, "steps_per_epoch must be a whole number of at least 1"),
         ({"batch_size": "3"}, "batch_size must be a whole number of at least 1. Received '3'"),
-        ({"clip_norm": "1"}, "clip_norm must be above 0, or None. Received '1'"),
+        ({"clip_norm": "1"}, "clip_norm must be above 0 and finite, or None. Received '1'"),
         ({"validation_split": "0.1"}, r"validation_split must be in \[0, 1\). Received '0.1'"),
         ({"validation_split": 20}, r"validation_split must be in \[0, 1\). Received 20"),
         ({"shuffle": "yes"}, "shuffle must be one of batch. Received 'yes'"),

@@ -1,5 +1,9 @@
 """The loop: every batch once, in order, and any position continues to the same weights."""
 
+import signal
+import threading
+import time
+
 import keras
 import numpy as np
 import pytest
@@ -94,6 +98,47 @@ def test_epochs_and_steps_count_from_the_beginning_of_the_run(step):
     assert trainer.train(steps=6) == "6 steps done"
     assert trainer.train(epochs=2) == "2 epochs done"
     assert [report.step for report in reports] == [5, 6]
+
+
+def test_after_an_interrupted_wait_no_update_is_made_twice(step):
+    """As in a notebook, where nothing takes the signal."""
+    reported, waits = threading.Event(), [True]
+    steps = []
+
+    def report(one):
+        steps.append(one.step)
+        reported.set()
+
+    def wait(number):
+        if number == 2 and waits:
+            waits.clear()
+            reported.wait(60)
+            time.sleep(0.5)  # For the second update.
+            signal.raise_signal(signal.SIGINT)
+        return number
+
+    def read(number, batch):
+        number = tf.numpy_function(wait, [number], tf.int64)
+        with tf.control_dependencies([number]):
+            return tf.nest.map_structure(tf.identity, batch)
+
+    def slow_batches(epoch, first_step=0):
+        return batches(epoch).enumerate().map(read).skip(first_step)
+
+    trainer = helpers.make_trainer(step, slow_batches, [report])
+    before = int(step.update.copies.optimizer.iterations)
+    with pytest.raises(KeyboardInterrupt):
+        trainer.train(epochs=1)
+    assert trainer.position.step == 2
+    trainer.train(epochs=1)
+    assert int(step.update.copies.optimizer.iterations) - before == 3
+    assert steps == [1, 3]
+
+
+@pytest.mark.parametrize("given", [{"epochs": 1.5}, {"steps": "2"}, {"epochs": float("nan")}])
+def test_what_is_no_number_of_epochs_or_steps_is_refused(step, given):
+    with pytest.raises(ValueError, match=" must be a whole number of at least 0"):
+        helpers.make_trainer(step, batches).train(**given)
 
 
 def test_neither_epochs_nor_steps_is_refused(step):

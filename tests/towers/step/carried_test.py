@@ -1,5 +1,6 @@
 """Law 1 with a state that goes on: N towers and a plain loop that carries it by hand are equal."""
 
+import collections
 import functools
 
 import keras
@@ -401,6 +402,15 @@ def test_an_evaluation_leaves_the_training_state_alone():
     towers.evaluate_step(*evaluation(2, stream_batches(3), model))
     for name, rows in state_of(step).items():
         np.testing.assert_array_equal(rows, before[name])
+
+
+def test_a_state_has_its_own_name_whatever_the_order_of_a_dict():
+    row = {"z": tf.TensorSpec([2]), "a": tf.TensorSpec([3])}
+    for specs in (row, collections.OrderedDict(row), [row, tf.TensorSpec([4])]):
+        variables = CarriedState(Carried(specs, 5), helpers.tower_devices(2)).variables
+        shapes = {one.name.rsplit("/", 1)[-1]: one.shape.as_list() for one in variables}
+        assert shapes["a"] == [5, 3] and shapes["z"] == [5, 2]
+        assert [one.shape[1:] for one in variables] == [one.shape for one in tf.nest.flatten(specs)]
 
 
 # What cannot work.
