@@ -78,7 +78,6 @@ def test_the_error_names_step_and_tower(at, num_batches):
         trainer.train(epochs=1)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("per_call", [1, 4])
 def test_a_training_that_goes_on_after_the_error_makes_each_update_once(per_call):
     """With one update a call the next one is done when the error is raised; all others stop."""
@@ -96,6 +95,7 @@ def test_a_training_that_goes_on_after_the_error_makes_each_update_once(per_call
     assert reports[-1].position == towers.steps.Position(4, 1, 0)
 
 
+@pytest.mark.slow
 def test_several_processes_name_the_tower_by_its_number_among_all():
     batches = batches_with(np.nan, 3)
     step, _ = build(batches, processes=helpers.OneOfTwo(index=1))

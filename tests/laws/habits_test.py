@@ -173,7 +173,6 @@ def test_a_layer_whose_call_is_a_function_is_trained_as_in_keras(own):
     )
 
 
-@pytest.mark.parametrize("size", [10, pytest.param(20, marks=pytest.mark.slow)])
 class NoisyCell(keras.layers.Layer):
     """Has dropout of its own, so that the loop over the tokens draws."""
 
@@ -206,6 +205,7 @@ def test_a_cell_that_draws_at_each_token_is_trained_as_in_keras():
     assert np.ptp(trained(towers.fit, towers=2)) > 0  # As the masks differ.
 
 
+@pytest.mark.parametrize("size", [10, pytest.param(20, marks=pytest.mark.slow)])
 def test_a_layer_whose_call_is_a_function_keeps_no_values_of_a_tower(size):
     """A tower has 10 rows at first, with which the layer is asked; later these are the batch."""
     layer = Traced()

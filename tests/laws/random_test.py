@@ -146,7 +146,8 @@ def step_within(flow):
 def test_draws_in_branches_and_after_them_all_differ():
     def flow(layer, x):
         yes = tf.reduce_sum(x) > 0
-        inside = tf.cond(yes, lambda: tf.concat([layer.draw(x), layer.draw(x)], 0), lambda: x)
+        twice = lambda draw: tf.concat([draw(x), draw(x)], 0)  # noqa: E731
+        inside = tf.cond(yes, lambda: twice(layer.draw), lambda: twice(tf.identity))
         return tf.concat([inside, layer.draw(x)], 0)
 
     step, (shards,) = step_within(flow)
@@ -158,18 +159,20 @@ def test_draws_in_branches_and_after_them_all_differ():
     ("flow", "message"),
     [
         (
-            lambda layer, x: tf.map_fn(lambda row: layer.draw(row[None])[0], x),
+            lambda layer, x: tf.while_loop(
+                lambda i, x: i < 3, lambda i, x: (i + 1, layer.draw(x)), (0, x)
+            )[1],
             "draws random numbers from .* within a loop, where each turn would draw the same ones",
         ),
         (
             lambda layer, x: tf.while_loop(
                 lambda i, x: i < 3, lambda i, x: (i + 1, layer.add_one(x)), (0, x)
             )[1],
-            "assigns '.*count' within a loop, which its value cannot leave",
+            "assigns '.*count' within a loop, and the value cannot leave it",
         ),
         (
             lambda layer, x: tf.cond(tf.reduce_sum(x) > 0, lambda: layer.add_one(x), lambda: x),
-            r"assigns '.*count' within a branch \(tf.cond\), which its value cannot leave",
+            r"assigns '.*count' within a branch \(tf.cond\), and the value cannot leave it",
         ),
     ],
     ids=["draws in a loop", "a state in a loop", "a state in a branch"],

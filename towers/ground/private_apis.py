@@ -16,7 +16,7 @@ from typing import Any
 HANDED_ON = {
     # Whether `enable_op_determinism` was called; the public API only calls it.
     "is_op_determinism_enabled": "tensorflow.python.framework.config",
-    # The graph of a branch.
+    # The graph of a branch of `tf.cond` or `tf.switch_case`.
     "CondBranchFuncGraph": "tensorflow.python.ops.control_flow_v2_func_graphs",
     # The graph that is traced at the moment.
     "get_default_graph": "tensorflow.python.framework.ops",
@@ -290,9 +290,9 @@ def take_identity(copy: Any, source: Any) -> None:
 def graphs_within(tensor: Any, outer: Any) -> list[Any]:
     """Returns the graphs from that of a tensor up to one that is around it, without that one."""
     found, graph = [], tensor.graph
-    while graph is not outer:
+    while graph is not None and graph is not outer:
         found.append(graph)
-        graph = graph.outer_graph
+        graph = getattr(graph, "outer_graph", None)
     return found
 
 

@@ -31,7 +31,7 @@ TOLERANCES = {"float64": 1e-9, "float32": 1e-4, "float16": 2e-2, "bfloat16": 5e-
 MOVED = 0.1  # By this part of the largest weight, or of each number of a row.
 
 NOTHING_AROUND = Surroundings(
-    False, frozenset(), mixes=False, assigns="", has_gradient=False, is_closed=True
+    False, frozenset(), mixes=False, refused="", has_gradient=False, is_closed=True
 )
 CUT, INSIDE, WHOLE = "cut", "inside", "whole"
 # What a call may return: tensors, which are joined, and what is the same on all towers.
@@ -90,8 +90,8 @@ def ask(call: Call, devices: Sequence[str], *, traces: bool = True) -> Answer:
                 return not_cut(call, "computes from tensors that are not given to it")
             if around.mixes:
                 return not_cut(call, "looks up rows of a table by the batch and besides")
-            if around.assigns:
-                return not_cut(call, around.assigns)
+            if around.refused:
+                return not_cut(call, around.refused)
             ways = ways_of(call, rows, devices)
         couples, is_linear = False, True
         if around.has_gradient and not isinstance(ways, str):  # A tape records again.

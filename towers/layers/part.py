@@ -90,7 +90,7 @@ class Surroundings(NamedTuple):
         takes_others: whether it takes tensors that are neither arguments nor kept.
         fixed: the indices of the variables whose rows are looked up whatever the batch is.
         mixes: whether rows of one variable are looked up in both ways.
-        assigns: how it assigns what a part cannot: a `tf.Variable`, which no scope of Keras's holds
+        refused: how it assigns what a part cannot: a `tf.Variable`, which no scope of Keras's holds
             back, or a value that does not leave its loop or branch; "" if it does not.
         has_gradient: whether something in it has a custom gradient.
         is_closed: whether it reads its own variables alone, each by the value that it is given or
@@ -100,7 +100,7 @@ class Surroundings(NamedTuple):
     takes_others: bool
     fixed: frozenset[int]
     mixes: bool
-    assigns: str
+    refused: str
     has_gradient: bool
     is_closed: bool
 
@@ -199,13 +199,13 @@ class Call:
         mixed = any(len(ways) > 1 for ways in tables.values())
         takes_others = any(id(tensor) not in known for tensor in outer)
         text = graph.as_graph_def().SerializeToString()
-        assigns = "assigns a tf.Variable" if ASSIGNMENT.search(text) else ""
+        refused = "assigns a tf.Variable" if ASSIGNMENT.search(text) else ""
         assigned = [scope.state_mapping[id(variable)] for variable in scope.assigned]
-        if any(value.graph is not graph for value in assigned):
-            assigns = "draws random numbers, or assigns a state, within a loop or a branch"
+        if any(tf.is_symbolic_tensor(one) and one.graph is not graph for one in assigned):
+            refused = "draws random numbers, or assigns a state, within a loop or a branch"
         others = scope.others.keys() - {id(global_seed_generator().state)}
         is_closed = not others and uses_of(graph, variables) <= set(reads)
-        return Surroundings(takes_others, fixed, mixed, assigns, CUSTOM in text, is_closed)
+        return Surroundings(takes_others, fixed, mixed, refused, CUSTOM in text, is_closed)
 
     def with_gradient(self, ways: Sequence[Way]) -> Call:
         """Returns the call that returns two lists of gradients, of its arguments and its weights.

@@ -239,8 +239,8 @@ class SynchronousUpdates(Updates):
             if feed.exhausted():
                 self.position = self.position.after_empty_epoch()
             for shards in feed:
-                tell([report], self._call(shards, feed))
-                if self._per_call > 1:  # The results are here.
+                self._call(shards, feed, report)
+                if self._per_call > 1:  # Its results are numbers already: nothing is waited for.
                     self._finite.check()
                 if steps is not None and self.position.step >= steps:
                     break
@@ -259,36 +259,38 @@ class SynchronousUpdates(Updates):
         processes = self.step.processes
         return processes.shards(self._batches, num_towers, position.epoch, position.epoch_step)
 
-    def _call(self, batches: Any, feed: Feed) -> list[StepReport]:
-        """Makes the updates of one call, and returns the report of each.
+    def _call(self, batches: Any, feed: Feed, report: Action) -> None:
+        """Makes the updates of one call, and reports each.
 
-        What fails or is interrupted afterwards finds the position after them.
+        Whatever fails or is interrupted then, they are reported, and the position counts them.
         """
         before, waits = self.position, feed.waits
         started, several = time.perf_counter(), self._per_call > 1
         make = self.step.several if several else self.step
         made = make(batches, before.step + 1)
         made = made if several else [made]
-        seconds = (max(waits) + time.perf_counter() - started) / len(made)
-        waits, reports = [wait / len(made) for wait in waits], []
-        for results in made:
-            before, epoch = self.position, self.position.epoch
-            self.position = position = before.after_step(epoch_end=False)
-            report = StepReport(position.step, epoch, False, position, results, seconds, waits)
-            reports.append(report)
-        for report in reports:
-            self._finite.add(report.step, report.results)  # Checks the one before, which is done.
-        if several and len(made) < len(batches):  # The last one is not finite.
-            return reports
+        done, is_cut = len(made), several and len(made) < len(batches)
+        self.position = Position(before.step + done, before.epoch, before.epoch_step + done)
+        ended, is_end = None, False
         try:
-            is_end = feed.exhausted()
-        except StopTraining:  # The steps are reported; then the training ends.
-            is_end = False
-        if is_end:
-            self.position = before.after_step(epoch_end=True)
-            last = dataclasses.replace(reports[-1], epoch_end=True, position=self.position)
-            reports[-1] = last
-        return reports
+            for step, results in enumerate(made, before.step + 1):
+                self._finite.add(step, results)  # Waits for the one before and checks it.
+            ended = time.perf_counter()
+            is_end = not is_cut and feed.exhausted()
+        except StopTraining:
+            pass  # The steps are reported; then the training ends.
+        finally:
+            seconds = (max(waits) + (ended or time.perf_counter()) - started) / done
+            shares, reports = [wait / done for wait in waits], []
+            for number, results in enumerate(made, 1):
+                at, epoch_end = before, is_end and number == done
+                before = before.after_step(epoch_end=epoch_end)
+                step = at.step + 1
+                reports.append(
+                    StepReport(step, at.epoch, epoch_end, before, results, seconds, shares)
+                )
+            self.position = before
+            tell([report], reports)
 
 
 def tell(actions: Sequence[Action], reports: Sequence[StepReport]) -> None:

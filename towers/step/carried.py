@@ -94,7 +94,8 @@ class CarriedState:
     def check_rows(self, shards: Sequence[Shard]) -> list[tf.Operation]:
         """Raises ValueError unless the shards have exactly the rows of the carried state.
 
-        In a graph it returns what has to come first, and raises `tf.errors.InvalidArgumentError`.
+        In a graph it returns what has to run first: an op that raises
+        `tf.errors.InvalidArgumentError`.
         """
         if not self.variables:
             return []

@@ -139,8 +139,8 @@ class TracedStep:
         with tf.device(HOST):
             queued = tf.is_tensor(source)
             shards = shards_of(source[index], self._specs) if queued else next(source)
-        # An op that gets a tensor from another device waits for the loop's turn, so that oneDNN
-        # would not join its kernel with another one's, as it does in a step by itself.
+        # In a loop, an op whose input comes from another device also waits for the loop's turn, and
+        # oneDNN joins no kernel that waits. An identity on the tower's device waits instead.
         with tf.control_dependencies(self.carried.check_rows(shards)):
             return on_devices(self.devices, shards).shards
 

@@ -121,4 +121,4 @@ class Update:
 
     def averaged(self) -> contextlib.AbstractContextManager[None]:
         """Returns the scope in which the variables hold the optimizer's averages, if it has any."""
-        return Averaged(self.copies.optimizer)
+        return Averaged(self.copies.optimizer, self.copies.shared.trainable)

@@ -132,10 +132,11 @@ class Averaged:
     A scope that is never left changes nothing more: a model keeps the averages.
     """
 
-    def __init__(self, optimizer: keras.optimizers.Optimizer):
+    def __init__(self, optimizer: keras.optimizers.Optimizer, variables: Sequence[keras.Variable]):
         self._optimizer = optimizer
-        # Keras finds averages by their positions in this list: a step may train others.
-        self._variables = variables_built_for(optimizer)
+        # Keras finds averages by their positions in its own list: a step may train others. An
+        # optimizer around another one may have none.
+        self._variables = variables_built_for(optimizer) or list(variables)
         self._own: list[np.ndarray] = []
         self._averages: list[np.ndarray] = []
 

@@ -86,7 +86,7 @@ class TowerScope(keras.StatelessScope):
         variable, value = update
         if id(variable) not in self.state_mapping:
             self._check_shared(variable)
-        value = self._after_branches(variable, value)
+        value = self._leaving_control_flow(variable, value)
         if any(variable is other for other in self.shared.trainable):
             value = self._new_version(variable, value)
         self._num_updates[id(variable)] += 1
@@ -119,10 +119,11 @@ class TowerScope(keras.StatelessScope):
         """Returns a scope of the same tower with other values."""
         return TowerScope(self._tower, self.shared, mapping, self._inputs)
 
-    def _after_branches(self, variable: keras.Variable, value: tf.Tensor) -> tf.Tensor:
-        """Returns an assigned value, as what comes after a branch or loop can use it.
+    def _leaving_control_flow(self, variable: keras.Variable, value: tf.Tensor) -> tf.Tensor:
+        """Returns the value of a variable that was assigned, for all that follows.
 
-        No value leaves these. A seed goes on after a branch, whether it is taken or not.
+        No value leaves a branch or a loop. A seed goes on after a branch, whether it is taken or
+        not.
         """
         before: Any = self._before.get(id(variable))
         if not tf.is_symbolic_tensor(value) or not tf.is_symbolic_tensor(before):
@@ -140,11 +141,11 @@ class TowerScope(keras.StatelessScope):
             raise RuntimeError(
                 f"{self._tower} draws random numbers from '{variable.path}' within a loop, where "
                 "each turn would draw the same ones. Draw them before the loop, or write its turns "
-                "out, as keras.layers.RNN does with unroll=True."
+                "out in Python, as keras.layers.RNN does with unroll=True."
             )
         raise RuntimeError(
-            f"{self._tower} assigns '{variable.path}' within {place}, which its value cannot "
-            "leave. Compute the value there, and assign it afterwards."
+            f"{self._tower} assigns '{variable.path}' within {place}, and the value cannot "
+            "leave it. Return the value from there, and assign it afterwards."
         )
 
     def _new_version(self, variable: keras.Variable, value: tf.Tensor) -> tf.Tensor:

@@ -105,6 +105,45 @@ def test_the_reason_is_that_of_the_layer(make, reason):
     assert reason in calls.describe()
 
 
+class KeepsATensor(keras.layers.Layer):
+    """Assigns a tensor that it has made before."""
+
+    def build(self, shape):
+        self.zero = tf.constant(3.0)
+        self.count = self.add_weight(shape=(), initializer="zeros", trainable=False)
+
+    def call(self, x):
+        self.count.assign(self.zero)
+        return x * 2.0
+
+
+class DrawsInALoop(keras.layers.Layer):
+    def __init__(self):
+        super().__init__()
+        self.generator = keras.random.SeedGenerator(1)
+
+    def call(self, x):
+        def turn(number, x):
+            return number + 1, x * keras.random.uniform(tf.shape(x), seed=self.generator)
+
+        return tf.while_loop(lambda number, x: number < 2, turn, (0, x))[1]
+
+
+def test_a_layer_that_assigns_a_tensor_of_its_own_is_cut():
+    layer = KeepsATensor()
+    layer.build((None, 5))
+    with towers.layers_on(tower_devices(2)) as calls:
+        layer(tf.constant(X))
+    assert "whole" not in calls.describe() and float(layer.count) == 3.0
+
+
+def test_a_layer_that_draws_within_a_loop_runs_whole():
+    layer = DrawsInALoop()
+    with towers.layers_on(tower_devices(2)) as calls:
+        layer(tf.constant(X))
+    assert "draws random numbers, or assigns a state, within a loop" in calls.describe()
+
+
 class Lengths(keras.layers.Layer):
     """Lengths as a part of the longest."""
 

@@ -12,6 +12,7 @@ import tensorflow as tf
 import towers
 from tests import helpers
 from towers.checkpoints import CheckpointFolder
+from towers.loop.updates import FiniteCheck
 from towers.steps import Position
 
 SIZES = [4, 4, 3]
@@ -132,7 +133,21 @@ def test_after_an_interrupted_wait_no_update_is_made_twice(step):
     assert trainer.position.step == 2
     trainer.train(epochs=1)
     assert int(step.update.copies.optimizer.iterations) - before == 3
-    assert steps == [1, 3]
+    assert steps == [1, 2, 3]
+
+
+def test_the_time_of_a_step_has_the_wait_for_the_one_before(step, monkeypatch):
+    """On a GPU the call itself returns at once."""
+    check = FiniteCheck.check
+
+    def wait(self):
+        time.sleep(0.05)
+        check(self)
+
+    monkeypatch.setattr(FiniteCheck, "check", wait)
+    reports = []
+    helpers.make_trainer(step, batches, [reports.append]).train(epochs=1)
+    assert all(report.seconds > 0.05 for report in reports)
 
 
 @pytest.mark.parametrize("given", [{"epochs": 1.5}, {"steps": "2"}, {"epochs": float("nan")}])
