@@ -7,7 +7,7 @@ Paper:    Bahdanau et al. 2015, "Neural Machine Translation by Jointly Learning 
 Command:  towers train chatbot --language zh --towers 2
           towers train chatbot --language zh --data my.conv --towers 2
           towers chat runs/chatbot
-Expected: 98 % (zh) and 97.5 % (en) of the held-out embedded questions answered exactly
+Expected: 97 % (zh) and 95 % (en) of the held-out embedded questions answered exactly
 """
 
 from __future__ import annotations
@@ -291,7 +291,7 @@ RECIPE = Recipe(
     name="chatbot",
     fields=Fields(
         batch_size=64,
-        epochs=11,
+        epochs=9,
         learning_rate=4e-3,
         schedule="cosine",
         warmup_steps=100,
