@@ -41,6 +41,7 @@ class Fields(ImageFields):
         test_views: what an evaluation averages the outputs over: none, flips (a picture and its
             mirror image) or shifts (both, also moved by a pixel: six views).
         widths: filters of the three blocks of fast.
+        depth: convolutions of each block of fast, 2 or 3.
         label_smoothing: fraction of each label that is spread evenly over all classes.
         response_normalization: whether tutorial uses its normalisation layers.
         weight_decay: L2 penalty on all weights of fast, on the two dense layers of tutorial.
@@ -52,6 +53,7 @@ class Fields(ImageFields):
     cutout: Annotated[int, common.NOT_NEGATIVE] = 0
     test_views: common.Views = "shifts"
     widths: tuple[int, ...] = (64, 256, 256)
+    depth: int = 2
     label_smoothing: Annotated[float, common.FRACTION] = 0.0
     response_normalization: bool = True
     weight_decay: Annotated[float, common.NOT_NEGATIVE] = 0.00133

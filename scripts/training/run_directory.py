@@ -24,14 +24,17 @@ BEFORE: dict[str, Any] = {"chooses": True}
 OF_IMAGES = {"validation_share": 0.0, "part": ""}
 WITHOUT_VIEWS = {"flip": "random", "test_views": "none"}
 WIDTHS = {"widths": [64, 256, 256]}
+OF_FAST = {"shift": 2, "cutout": 0, "depth": 2}
 OF_STREAMS = {"evaluation_steps": 100}
 WITHOUT_AVERAGES = {"ema_momentum": 0.0, "ema_overwrite_frequency": 0}
 OWN_FIELDS_BEFORE: dict[str, dict[str, Any]] = {
     **dict.fromkeys(("shapes", "mnist", "fashion_mnist", "cifar10_resnet"), OF_IMAGES),
     "cifar10": {
         **{**OF_IMAGES, **WITHOUT_VIEWS, **WIDTHS},
-        **{"network": "tutorial", "label_smoothing": 0.0, "shift": 2, "cutout": 0},
+        **{"network": "tutorial", "label_smoothing": 0.0},
+        **OF_FAST,
     },
+    "fashion_mnist_fast": OF_FAST,
     "chatbot": {
         "marks": False,
         "normalise": "auto",

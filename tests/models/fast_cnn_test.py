@@ -21,6 +21,26 @@ def test_the_network_has_the_parameters_of_the_paper():
     assert count(model.non_trainable_variables) == 2 * 2 * 3 * 24 + 2 * (2 * 64 + 4 * 256)
 
 
+def test_a_third_convolution_adds_what_entered_the_second():
+    """The variant for 96 %."""
+    model = fast_cnn((32, 32, 3), 10, widths=(8, 16, 16), depth=3)
+    check_logits(model, 10)
+    kernels = 9 * (24 * 8 + 2 * 8 * 8 + 8 * 16 + 2 * 16 * 16 + 3 * 16 * 16)
+    assert count(model.trainable_variables) == kernels + 24 + 3 * (8 + 16 + 16) + 16 * 10
+    for block, width in enumerate((8, 16, 16), start=1):
+        names = [f"block{block}_conv1_gelu", f"block{block}_conv3_bias", f"block{block}_conv3_gelu"]
+        parts = keras.Model(model.input, [model.get_layer(name).output for name in names])
+        entered, last, output = parts(np.random.default_rng(0).normal(size=[2, 32, 32, 3]))
+        assert output.shape[-1] == width
+        np.testing.assert_allclose(output, keras.activations.gelu(entered + last), rtol=1e-5)
+
+
+@pytest.mark.parametrize("depth", [1, 4])
+def test_a_depth_that_the_paper_does_not_have_is_refused(depth):
+    with pytest.raises(ValueError, match=f"must be 2 or 3. Received {depth}"):
+        fast_cnn((32, 32, 3), 10, depth=depth)
+
+
 def test_whitened_patches_have_the_identity_as_second_moments():
     images = np.random.default_rng(0).normal(size=[40, 12, 11, 3]).cumsum(1).cumsum(2)
     layer = keras.layers.Conv2D(24, 2, use_bias=False)
