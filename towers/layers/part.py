@@ -199,10 +199,7 @@ class Call:
         mixed = any(len(ways) > 1 for ways in tables.values())
         takes_others = any(id(tensor) not in known for tensor in outer)
         text = graph.as_graph_def().SerializeToString()
-        refused = "assigns a tf.Variable" if ASSIGNMENT.search(text) else ""
-        assigned = [scope.state_mapping[id(variable)] for variable in scope.assigned]
-        if any(tf.is_symbolic_tensor(one) and one.graph is not graph for one in assigned):
-            refused = "draws random numbers, or assigns a state, within a loop or a branch"
+        refused = "assigns a tf.Variable" if ASSIGNMENT.search(text) else scope.left_within(graph)
         others = scope.others.keys() - {id(global_seed_generator().state)}
         is_closed = not others and uses_of(graph, variables) <= set(reads)
         return Surroundings(takes_others, fixed, mixed, refused, CUSTOM in text, is_closed)

@@ -76,6 +76,17 @@ class CallScope(keras.StatelessScope):
             self.assigned.append(variable)
         super().add_update(update)
 
+    def left_within(self, graph: tf.Graph) -> str:
+        """Returns what the function did with a value that does not leave a loop or a branch.
+
+        Args:
+            graph: that of the whole function.
+        """
+        assigned = [self.state_mapping[id(variable)] for variable in self.assigned]
+        if any(tf.is_symbolic_tensor(one) and one.graph is not graph for one in assigned):
+            return "draws random numbers, or assigns a state, within a loop or a branch"
+        return ""
+
 
 def assign_once(scopes: Sequence[CallScope], sizes: Sequence[tf.Tensor]) -> None:
     """Assigns one value to each variable that the towers assigned; means are weighted by rows."""

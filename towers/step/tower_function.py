@@ -212,13 +212,6 @@ def check_metric(name: str, value: Any) -> None:
             f"{name!r}; rename it."
         )
     if isinstance(value, tuple) and len(value) == 2 and value[1] is None:
-        shape = tf.convert_to_tensor(value[0]).shape
-        if not shape.is_fully_defined():
-            raise ValueError(
-                f"Towers add up a metric (sum, None), so its shape must not depend on the rows. "
-                f"Received {name!r} of shape {shape}; use tf.reduce_sum(values, axis=0), or "
-                "set_shape() where only TensorFlow does not know it."
-            )
         return
     parts = value if isinstance(value, tuple) else (value,)
     shapes = [tuple(tf.convert_to_tensor(part).shape) for part in parts]
