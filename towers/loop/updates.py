@@ -262,34 +262,31 @@ class SynchronousUpdates(Updates):
     def _call(self, batches: Any, feed: Feed, report: Action) -> None:
         """Makes the updates of one call, and reports each.
 
-        Whatever fails or is interrupted then, they are reported, and the position counts them.
+        They are reported, and the position counts them, also if the check or the wait for the next
+        batch fails or is interrupted.
         """
         before, waits = self.position, feed.waits
         started, several = time.perf_counter(), self._per_call > 1
         make = self.step.several if several else self.step
         made = make(batches, before.step + 1)
         made = made if several else [made]
-        done, is_cut = len(made), several and len(made) < len(batches)
-        self.position = Position(before.step + done, before.epoch, before.epoch_step + done)
+        is_cut = several and len(made) < len(batches)
         ended, is_end = None, False
         try:
-            for step, results in enumerate(made, before.step + 1):
-                self._finite.add(step, results)  # Waits for the one before and checks it.
-            ended = time.perf_counter()
-            is_end = not is_cut and feed.exhausted()
-        except StopTraining:
-            pass  # The steps are reported; then the training ends.
+            with contextlib.suppress(StopTraining):  # It comes again after the reports.
+                for step, results in enumerate(made, before.step + 1):
+                    self._finite.add(step, results)  # Waits for the one before and checks it.
+                ended = time.perf_counter()
+                is_end = not is_cut and feed.exhausted()
         finally:
-            seconds = (max(waits) + (ended or time.perf_counter()) - started) / done
-            shares, reports = [wait / done for wait in waits], []
-            for number, results in enumerate(made, 1):
-                at, epoch_end = before, is_end and number == done
-                before = before.after_step(epoch_end=epoch_end)
-                step = at.step + 1
+            seconds = (max(waits) + (ended or time.perf_counter()) - started) / len(made)
+            waits, reports = [wait / len(made) for wait in waits], []
+            for step, results in enumerate(made, before.step + 1):
+                epoch, epoch_end = before.epoch, is_end and step == before.step + len(made)
+                self.position = position = self.position.after_step(epoch_end=epoch_end)
                 reports.append(
-                    StepReport(step, at.epoch, epoch_end, before, results, seconds, shares)
+                    StepReport(step, epoch, epoch_end, position, results, seconds, waits)
                 )
-            self.position = before
             tell([report], reports)
 
 
