@@ -26,7 +26,7 @@ from towers.data.image_files.decoding import (
     UPRIGHT_JPEG,
     viewable,
 )
-from towers.data.image_files.listing import Listed, Reading, list_examples
+from towers.data.image_files.listing import USUAL_READING, Listed, Reading, list_examples
 from towers.data.image_files.records import (
     Example,
     class_names_beside,
@@ -35,7 +35,6 @@ from towers.data.image_files.records import (
 from towers.ground.progress import count_of
 
 HIGHEST = 2**16 - 1  # Of 16 bits.
-USUAL = Reading()
 MOST_NAMED = 10  # Broken pictures, classes and others that the summary names.
 # What is said of pictures with a trait; one of these is not as TensorFlow decodes it.
 UNUSUAL = {
@@ -191,7 +190,7 @@ def shortened(texts: Sequence[str], most: int = MOST_NAMED) -> list[str]:
 def open_image_files(
     path: str | os.PathLike[str],
     cache: Path,
-    reading: Reading = USUAL,
+    reading: Reading = USUAL_READING,
     *,
     validation_share: float = 0.1,
     max_broken: int = 100,

@@ -76,11 +76,11 @@ class Listed:
     class_names: tuple[str, ...] | None = None
 
 
-PLAIN = Reading()
+USUAL_READING = Reading()
 
 
 def list_examples(
-    path: str | os.PathLike[str], reading: Reading = PLAIN, listed: Listed | None = None
+    path: str | os.PathLike[str], reading: Reading = USUAL_READING, listed: Listed | None = None
 ) -> Iterator[Example]:
     """Yields the examples of a folder or of a file.
 

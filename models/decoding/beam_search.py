@@ -42,7 +42,7 @@ def search(
     finished = Hypotheses(empty, tf.fill([batch, beam], IMPOSSIBLE))
 
     def unfinished(position, tokens, state, opened, finished):  # type: ignore[no-untyped-def]
-        return (position < length) & tf.reduce_any(can_improve(opened, finished, position, rules))
+        return (position < length) & tf.reduce_any(can_improve(opened, finished, rules))
 
     def advance(position, tokens, state, opened, finished):  # type: ignore[no-untyped-def]
         logits, state = step(tokens, state)
@@ -109,9 +109,7 @@ def grow(
     return Hypotheses(with_token(ids, chosen, position), scores), ended, parents
 
 
-def can_improve(
-    opened: Hypotheses, finished: Hypotheses, position: tf.Tensor, rules: Rules
-) -> tf.Tensor:
+def can_improve(opened: Hypotheses, finished: Hypotheses, rules: Rules) -> tf.Tensor:
     """Returns bool [batch]: whether an open hypothesis can become better than the worst result.
 
     Log probabilities only decrease, and the length penalty is largest at the maximum length.

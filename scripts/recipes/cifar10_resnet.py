@@ -13,18 +13,16 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from towers.scripts.recipes.shapes import ImageFields, image_data, make_tower_fn
+from towers.scripts.recipes import shapes
 from towers.scripts.training import fields as common
 from towers.scripts.training.recipe import Data, Recipe
 
 if TYPE_CHECKING:
     import keras
 
-INPUT_SHAPE, NUM_CLASSES = (32, 32, 3), 10
-
 
 @dataclasses.dataclass(frozen=True)
-class Fields(ImageFields):
+class Fields(shapes.ImageFields):
     """The common fields, and:
 
     Attributes:
@@ -45,7 +43,7 @@ def make_data(fields: Fields, folder: Path, seed: int) -> Data:
     moments = augmentation.channel_moments(train.images)
     augmented = augmentation.resnet_training(*moments)
     plain = augmentation.resnet_evaluation(*moments)
-    return image_data(fields, seed, (train, augmented), (test, plain))
+    return shapes.image_data(fields, seed, (train, augmented), (test, plain))
 
 
 def make_model(fields: Fields, data: Data) -> keras.Model:
@@ -53,7 +51,7 @@ def make_model(fields: Fields, data: Data) -> keras.Model:
     from towers.models import resnet
 
     own = common.arguments_for(resnet.cifar_resnet, fields)
-    return resnet.cifar_resnet(INPUT_SHAPE, NUM_CLASSES, **own)
+    return resnet.cifar_resnet(shapes.INPUT_SHAPE, shapes.NUM_CLASSES, **own)
 
 
 RECIPE = Recipe(
@@ -68,5 +66,5 @@ RECIPE = Recipe(
     data_set="cifar10",
     make_data=make_data,
     make_model=make_model,
-    make_tower_fn=make_tower_fn,
+    make_tower_fn=shapes.make_tower_fn,
 )

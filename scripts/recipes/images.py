@@ -132,11 +132,11 @@ def data_of(
     fields: Fields, image_files: ImageFiles, seed: int, about: dict[str, Any] | None = None
 ) -> Data:
     """Returns the batches over an image set."""
+    from towers.data.folders import TRAIN
     from towers.data.image_files.augmentation import Augmentation
     from towers.data.image_files.batches import image_file_batches
     from towers.data.image_files.decoding import Look
     from towers.data.image_files.image_files import NO_EXAMPLES
-    from towers.data.image_files.records import TRAIN
 
     look = Look(fields.background, image_files.highest)
 

@@ -274,10 +274,7 @@ class Run(keras.callbacks.Callback):
         """Writes and saves an epoch, whether or not a callback has stopped it."""
         model, together, before = self.model, self._way.together, self.position
         if before.epoch_step == 0:
-            raise ValueError(
-                f"No training step can run: the data set has no batch in epoch {epoch}. Is it "
-                "empty, or smaller than one batch with the remainder dropped?"
-            )
+            before.after_empty_epoch()
         if self._is_whole():
             self.position = Position(before.step, epoch + 1)
         try:

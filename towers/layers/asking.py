@@ -30,9 +30,6 @@ from towers.variables.shared_variables import is_seed
 TOLERANCES = {"float64": 1e-9, "float32": 1e-4, "float16": 2e-2, "bfloat16": 5e-2}
 MOVED = 0.1  # By this part of the largest weight, or of each number of a row.
 
-NOTHING_AROUND = Surroundings(
-    False, frozenset(), mixes=False, refused="", has_gradient=False, is_closed=True
-)
 CUT, INSIDE, WHOLE = "cut", "inside", "whole"
 # What a call may return: tensors, which are joined, and what is the same on all towers.
 KNOWN = (tf.Tensor, keras.Variable, tf.Variable, bool, int, float, str, type(None))
@@ -85,7 +82,7 @@ def ask(call: Call, devices: Sequence[str], *, traces: bool = True) -> Answer:
         quiet = stop_recording() if could_possibly_record() else contextlib.nullcontext()
         with quiet, warnings.catch_warnings():  # A layer may have a tape of its own.
             warnings.simplefilter("ignore")  # What a layer says of so few rows is no user's.
-            around = call.looks_around(rows) if traces else NOTHING_AROUND
+            around = call.looks_around(rows) if traces else Surroundings()
             if around.takes_others:
                 return not_cut(call, "computes from tensors that are not given to it")
             if around.mixes:

@@ -97,12 +97,12 @@ class Surroundings(NamedTuple):
             row by row.
     """
 
-    takes_others: bool
-    fixed: frozenset[int]
-    mixes: bool
-    refused: str
-    has_gradient: bool
-    is_closed: bool
+    takes_others: bool = False
+    fixed: frozenset[int] = frozenset()
+    mixes: bool = False
+    refused: str = ""
+    has_gradient: bool = False
+    is_closed: bool = True
 
 
 class Call:

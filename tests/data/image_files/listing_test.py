@@ -9,7 +9,7 @@ from PIL import Image
 
 from tests.data.image_files.pictures import encode
 from towers.data.image_files.image_files import open_image_files
-from towers.data.image_files.listing import PLAIN, Reading
+from towers.data.image_files.listing import USUAL_READING, Reading
 
 
 def write(folder, *paths):
@@ -32,7 +32,7 @@ def several(*folders):
     return [f"{folder}/{number}.png" for folder in folders for number in range(4)]
 
 
-def found(folder, cache, reading=PLAIN, **options):
+def found(folder, cache, reading=USUAL_READING, **options):
     """Returns the number of pictures of each class in each part, and the summary."""
     files = open_image_files(folder, cache, reading, **options)
     counts = {

@@ -96,10 +96,6 @@ class Doubled(keras.optimizers.SGD):
         return 2 * loss
 
 
-def mean_of_each(values):
-    return keras.ops.mean(values, axis=-1)
-
-
 class AroundAnother(keras.optimizers.SGD):
     def __init__(self):
         super().__init__()
