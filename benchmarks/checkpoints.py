@@ -13,7 +13,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import towers
 
@@ -22,6 +21,7 @@ import numpy as np
 import tensorflow as tf
 
 from towers.ground.random_numbers import generator
+from towers.scripts.timing.input_report import resident_bytes
 
 ROWS, COLUMNS = 1000, 1700
 
@@ -30,7 +30,7 @@ class Memory:
     """The most memory of this process within a scope, beyond what it had, in MB."""
 
     def __enter__(self) -> Memory:
-        self._before = self._most = resident()
+        self._before = self._most = resident_bytes()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch)
         self._thread.start()
@@ -42,18 +42,12 @@ class Memory:
 
     def _watch(self) -> None:
         while not self._ended.wait(0.002):
-            self._most = max(self._most, resident())
+            self._most = max(self._most, resident_bytes())
 
     @property
     def most(self) -> float:
         """As of the class."""
-        return self._most - self._before
-
-
-def resident() -> float:
-    """Returns the memory of this process in MB (Linux)."""
-    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-    return pages * 4096 / 1e6
+        return (self._most - self._before) / 1e6
 
 
 def seconds(act: Callable[[], object]) -> float:

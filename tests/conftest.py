@@ -222,6 +222,15 @@ def fresh_keras(request, monkeypatch):
     keras.config.set_dtype_policy("float32")
 
 
+@pytest.fixture
+def float64(fresh_keras):
+    """Keras computes in float64, for one test."""
+    from tests.kinds import comparison
+
+    with comparison.float64():
+        yield
+
+
 @pytest.fixture(autouse=True, scope="module")
 def fresh_kernels():
     """Each file starts with no kernel of another one's functions."""

@@ -4,13 +4,13 @@
 """
 
 import os
-import pathlib
 import re
 import sys
 
 import pytest
 
 from tests.programs import TOWERS, started
+from towers.scripts.timing.input_report import resident_bytes
 
 STEPS, REPORT = 50_000, 1_000
 SETTLED = 10_000  # Steps after which everything was done once: reports, evaluations, checkpoints.
@@ -20,12 +20,6 @@ TRAIN = [
     "--steps", str(STEPS), "--report-every", str(REPORT), "--checkpoint-every", str(REPORT),
     "--evaluate-every", "5000",
 ]  # fmt: skip
-
-
-def resident_bytes(process):
-    """Returns the memory that a process occupies."""
-    pages = int(pathlib.Path(f"/proc/{process}/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def num_descriptors(process):

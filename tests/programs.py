@@ -10,6 +10,8 @@ import sys
 import time
 from collections.abc import Iterator
 
+from towers.scripts.launching.cluster import free_ports
+
 PATIENCE = 600  # Seconds: a guard against hanging alone, since a busy machine is slow.
 # What children of the fork server have imported; it is one server for all tests of a process.
 PRELOAD = [
@@ -94,6 +96,11 @@ def exit_code(function, *arguments) -> int:
         process.join(PATIENCE)
         assert process.exitcode is not None
         return process.exitcode
+
+
+def free_addresses(count: int) -> list[str]:
+    """Returns so many different addresses of this machine that are not in use."""
+    return [f"127.0.0.1:{port}" for port in free_ports(count)]
 
 
 def wait_until(holds, what: str) -> None:

@@ -73,9 +73,9 @@ def endless_shards(train: Any, num_towers: int) -> Iterator[tuple[towers.engine.
         yield from towers.engine.split(train(epoch, 0), num_towers)
 
 
-def resident_bytes() -> int:
-    """Returns the memory of this process; without /proc, the most that it ever had."""
-    status = pathlib.Path("/proc/self/statm")
+def resident_bytes(process: int | str = "self") -> int:
+    """Returns the memory of a process; without /proc, the most that this one ever had."""
+    status = pathlib.Path(f"/proc/{process}/statm")
     if status.exists():
         return int(status.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     unit = 1 if sys.platform == "darwin" else 1024

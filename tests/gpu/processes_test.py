@@ -6,7 +6,7 @@ import json
 import pytest
 
 from tests.gpu.budgets_test import ALIGNMENT
-from tests.towers.processes.processes_test import free_addresses
+from tests.programs import free_addresses
 
 GPUS, PROCESSES = 2, 2
 SCALARS = 64  # Bytes of the numbers that the host decides by, and that it sums across processes.

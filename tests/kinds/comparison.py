@@ -40,20 +40,27 @@ def run(kind: Kind, num_towers: int) -> Outcome:
     """Makes the program anew and fits it on so many towers; 0 is plain Keras without towers."""
     if kind.needs:
         importlib.import_module(kind.needs)  # Importing may draw from the seeded generators.
-    with float64():
+    with afresh():
         program = kind.make()
         before = state_of(program.model)
         return Outcome(before, *fit(program, kind, num_towers))
 
 
 @contextlib.contextmanager
-def float64() -> Iterator[None]:
+def afresh() -> Iterator[None]:
     """The scope in which Keras is fresh, seeded and computes in float64."""
     keras.utils.clear_session(free_memory=False)
+    with float64():
+        keras.utils.set_random_seed(3)
+        yield
+
+
+@contextlib.contextmanager
+def float64() -> Iterator[None]:
+    """The scope in which Keras computes in float64."""
     before = keras.config.floatx(), keras.config.dtype_policy()
     keras.config.set_floatx("float64")
     keras.config.set_dtype_policy("float64")
-    keras.utils.set_random_seed(3)
     try:
         yield
     finally:

@@ -19,10 +19,7 @@ from tests.helpers import (
 )
 from towers.devices.op_devices import record_op_devices
 
-
-@pytest.fixture(autouse=True)
-def float64():
-    keras.config.set_dtype_policy("float64")
+pytestmark = pytest.mark.usefixtures("float64")
 
 
 def make_batches(sizes):

@@ -7,17 +7,10 @@ import pytest
 import towers
 from tests.helpers import tower_devices
 
+pytestmark = pytest.mark.usefixtures("float64")
 ROWS = 23  # Batches of 8, 8 and 7 rows.
 # Losses that are a mean over rows, over fewer, and one number.
 QUICK = {"classes", "ignored_labels", "flat_outputs"}
-
-
-@pytest.fixture(autouse=True)
-def float64():
-    keras.config.set_floatx("float64")
-    keras.config.set_dtype_policy("float64")
-    yield
-    keras.config.set_floatx("float32")
 
 
 RANDOM = np.random.default_rng(0)

@@ -14,17 +14,11 @@ import tensorflow as tf
 
 import towers
 from tests.helpers import tower_devices
-from tests.kinds.comparison import float64
 from tests.paths import ROOT
 
+pytestmark = pytest.mark.usefixtures("float64")
 RANDOM = np.random.default_rng(11)
 X, Y = RANDOM.normal(size=(20, 4)), RANDOM.normal(size=(20, 2))
-
-
-@pytest.fixture(autouse=True)
-def in_float64():
-    with float64():
-        yield
 
 
 def compiled(model, **options):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from keras import layers, ops
 
 import towers
-from tests.kinds.comparison import float64
+from tests.kinds.comparison import afresh
 
 SIZES = (5, 5, 4, 1)
 
@@ -108,7 +108,7 @@ class Drawn(keras.Model):
 
 def ended(program, num_towers):
     """Returns weights and History of a fresh program after two epochs."""
-    with float64():
+    with afresh():
         random = np.random.default_rng(1)
         x, y = random.normal(size=(15, 4)), random.normal(size=(15, 1))
         mask = (random.uniform(size=(15, 1)) < 0.6).astype("float64")

@@ -43,15 +43,6 @@ def train(batches, num_towers, make_model=two_norms, tower_fn=None, **options):
     return weights, [float(result.loss) for result in results]
 
 
-@pytest.fixture
-def float64():
-    keras.config.set_dtype_policy("float64")
-    keras.config.set_floatx("float64")
-    yield
-    keras.config.set_floatx("float32")
-    keras.config.set_dtype_policy("float32")
-
-
 BATCHES = helpers.dense_batches([8, 7, 1, 8, 2], dtype="float64")
 
 

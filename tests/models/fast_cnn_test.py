@@ -84,13 +84,6 @@ def test_a_bias_moves_by_its_rate_times_its_gradient():
     np.testing.assert_allclose(moved[1], 9 * moved[0], rtol=1e-12)
 
 
-@pytest.fixture
-def in_float64():
-    keras.config.set_dtype_policy("float64")
-    yield
-    keras.config.set_dtype_policy("float32")
-
-
 def train_small(num_towers, *, training, **options):
     """Returns the weights after three updates of the network; what is frozen stays."""
     keras.utils.set_random_seed(1)
@@ -108,7 +101,7 @@ def train_small(num_towers, *, training, **options):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("in_float64")
+@pytest.mark.usefixtures("float64")
 def test_towers_match_one_with_the_normalisation_as_it_is():
     expected = train_small(1, training=False)
     for num_towers in (2, 3):
@@ -117,7 +110,7 @@ def test_towers_match_one_with_the_normalisation_as_it_is():
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("in_float64")
+@pytest.mark.usefixtures("float64")
 def test_towers_match_one_in_training_with_the_same_parts():
     """Each part is normalised by its own moments, and the moving averages are their mean."""
     expected = train_small(1, training=True, accumulate=4)

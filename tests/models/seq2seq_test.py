@@ -7,13 +7,19 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.models.answer_models import (
+    ANSWER,
+    END,
+    FORBIDDEN,
+    QUESTION,
+    START,
+    VOCABULARY,
+    step_by_step,
+)
 from towers.models.attention import KINDS
 from towers.models.decoding import Decoding, decode
 from towers.models.seq2seq import CELLS, Seq2Seq
 
-VOCABULARY, START, END, FORBIDDEN = 30, 1, 2, (0, 1, 3)
-QUESTION = np.array([[4, 9, 17, 5, 8], [6, 29, 0, 0, 0], [7, 0, 0, 0, 0]], np.int32)
-ANSWER = np.array([[1, 12, 13, 4], [1, 5, 0, 0], [1, 21, 22, 0]], np.int32)
 SIZES = {"embedding_size": 6, "hidden_size": 8}
 
 SHAPES = [
@@ -44,15 +50,6 @@ def model_of(**options):
     for variable in model.trainable_variables:
         variable.assign(random.normal(scale=0.5, size=variable.shape))
     return model
-
-
-def step_by_step(model, question, answer_inputs):
-    """Returns the logits of `step`, token after token, [batch, length, vocabulary]."""
-    state, logits = model.start(tf.constant(question)), []
-    for tokens in answer_inputs.T:
-        one, state = model.step(tf.constant(tokens), state)
-        logits.append(one.numpy())
-    return np.stack(logits, 1)
 
 
 @EACH_SHAPE

@@ -7,13 +7,13 @@ import os
 import pathlib
 import re
 import shutil
-import socket
 import struct
 import subprocess
 
 import numpy as np
 import pytest
 
+from tests.programs import free_addresses
 from tests.towers.saving.saved_groups import write_checkpoint
 from towers.data.samples import shapes
 from towers.saving.checkpoint_folder import CheckpointFolder
@@ -478,7 +478,5 @@ def test_full_disk_loses_no_checkpoint(small_disk, finished_run, capsys):
 
 
 def test_download_from_nowhere_is_a_clear_error(capsys, tmp_path):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{free.getsockname()[1]}/"
+    url = f"http://{free_addresses(1)[0]}/"
     refuse(["download", "mnist", "--data", tmp_path, "--url", url], capsys, url)

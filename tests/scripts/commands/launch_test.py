@@ -18,13 +18,13 @@ import pytest
 
 from tests import helpers
 from tests.curves import read_scalars
-from tests.programs import TOWERS, finish, started, wait_until
+from tests.programs import TOWERS, finish, free_addresses, started, wait_until
 from tests.scripts.runs import arrays_of, train_shapes, weights_of
 from towers.data.samples import shapes
 from towers.saving.checkpoint_folder import CheckpointFolder
 from towers.scripts.commands import launch as launch_command
 from towers.scripts.launching import watching
-from towers.scripts.launching.cluster import choose_cluster, gpus_here
+from towers.scripts.launching.cluster import choose_cluster, free_ports, gpus_here
 from towers.scripts.launching.options import LaunchOptions
 from towers.scripts.launching.processes import WorkerProcess, worker_command, worker_environment
 from towers.scripts.launching.watching import forward_signals, send, watch
@@ -346,12 +346,6 @@ def test_workers_are_this_package_wherever_they_are_started(tmp_path):
     assert ended.returncode == 0 and "usage: towers train" in ended.stdout, ended.stderr
 
 
-def free_port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
-
-
 def is_open(port):
     """Returns whether somebody listens at a port of this machine."""
     with socket.socket() as one:
@@ -392,7 +386,7 @@ def test_without_a_network_of_their_own_open_ports_are_told_and_what_workers_ref
 
 @pytest.mark.slow
 def test_a_worker_that_comes_back_to_a_finished_run_says_so_and_ends(pair):
-    addresses = f"127.0.0.1:{free_port()},127.0.0.1:{free_port()}"
+    addresses = ",".join(free_addresses(2))
     train(pair, "--cluster", addresses, "--index", "1")
     assert "run is finished, and no other process joined" in (pair / "worker.1.log").read_text()
 
@@ -400,9 +394,9 @@ def test_a_worker_that_comes_back_to_a_finished_run_says_so_and_ends(pair):
 @contextlib.contextmanager
 def waiting_for_another_machine(folder):
     """A launch whose peer never comes; yields it with its worker, which waits."""
-    port, other = free_port(), f"127.0.0.1:{free_port()}"
-    with launch(folder, "--cluster", f"127.0.0.1:{port},{other}", "--index", "0") as process:
-        first = process.stdout.readline()
+    own, other = free_addresses(2)
+    with launch(folder, "--cluster", f"{own},{other}", "--index", "0") as process:
+        first, port = process.stdout.readline(), own.partition(":")[2]
         assert f"port {port} will be open on every address" in first and "WireGuard" in first
         for line in process.stdout:
             if "waiting for" in line:
@@ -431,7 +425,7 @@ def test_who_waits_for_another_machine_does_not_outlive_its_launcher(tmp_path):
 
 @pytest.mark.slow
 def test_two_commands_as_on_two_machines_train_as_one_and_go_on(alone, tmp_path):
-    cluster = f"127.0.0.1:{free_port()},127.0.0.1:{free_port()}"
+    cluster = ",".join(free_addresses(2))
     folders = [tmp_path / "0", tmp_path / "1"]
 
     @contextlib.contextmanager
@@ -482,7 +476,7 @@ def job_replica(ports, index):
 def test_two_processes_that_a_scheduler_started_train_as_one(kind, alone, tmp_path):
     places = {
         "slurm": slurm_task,
-        "kubernetes": functools.partial(job_replica, [free_port(), free_port()]),
+        "kubernetes": functools.partial(job_replica, free_ports(2)),
     }
     folders = [tmp_path / "0", tmp_path / "1"]
     with contextlib.ExitStack() as stack:
@@ -524,7 +518,7 @@ DIFFERENT = {
 def test_workers_with_unequal_settings_are_refused_and_named(name, tmp_path):
     other, expected = DIFFERENT[name]
     other = [str(other_images(tmp_path)) if one == "DATA" else one for one in other]
-    addresses = [f"127.0.0.1:{free_port()}" for _ in range(2)]
+    addresses = free_addresses(2)
     command = [sys.executable, "-c", UNEQUAL, json.dumps(other)]
     command += train_shapes(tmp_path / "run", "--towers", 1, *OPTIONS)
     with contextlib.ExitStack() as stack:

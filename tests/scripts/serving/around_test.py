@@ -19,6 +19,7 @@ from tests.browsers import NEEDS_BROWSER, open_browser
 from tests.paths import ROOT
 from tests.programs import PATIENCE, started, wait_until
 from tests.scripts.serving.servers import LOCAL, PATH, Echo, asking, error_of, serving
+from towers.scripts.launching.cluster import free_ports
 
 pytestmark = pytest.mark.slow
 NAME = "bot.example"
@@ -61,16 +62,10 @@ def block_of_guide(language, address, port):
     return block
 
 
-def free_port():
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return taken.getsockname()[1]
-
-
 @contextlib.contextmanager
 def proxy(program, client, folder):
     """Yields a client of a proxy before a service."""
-    port, file = free_port(), folder / "conf"
+    (port,), file = free_ports(1), folder / "conf"
     address = f"{client.base_url.host}:{client.base_url.port}"
     template = {"nginx": NGINX, "caddy": CADDY}[program]
     block = block_of_guide(program, address, port)

@@ -10,7 +10,6 @@ import concurrent.futures
 import contextlib
 import http.client
 import json
-import pathlib
 import random
 import statistics
 import sys
@@ -23,6 +22,7 @@ from tests.programs import PATIENCE
 from tests.scripts.serving.random_requests import random_body
 from tests.scripts.serving.served_runs import served, train
 from tests.scripts.serving.servers import PATH, asking
+from towers.scripts.timing.input_report import resident_bytes
 
 CLIENTS = 100
 SECONDS = 60
@@ -140,6 +140,4 @@ def text_of(answered):
 
 def resident(pid):
     """Returns the memory of a process in MiB."""
-    lines = pathlib.Path(f"/proc/{pid}/status").read_text().splitlines()
-    (line,) = (line for line in lines if line.startswith("VmRSS:"))
-    return int(line.split()[1]) // 1024
+    return resident_bytes(pid) // 2**20

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 import towers
 from tests.helpers import tower_devices
+from tests.kinds.comparison import float64
 
 RANDOM = np.random.default_rng(3)
 X, Y = RANDOM.normal(size=(55, 4)), RANDOM.normal(size=(55, 2))
@@ -33,17 +34,15 @@ class Heard(keras.callbacks.Callback):
 
 @pytest.fixture(scope="module")
 def model():
-    keras.config.set_floatx("float64")
-    keras.config.set_dtype_policy("float64")
-    keras.utils.set_random_seed(1)
-    made = keras.Sequential(
-        [keras.Input((4,)), keras.layers.Dense(5, "tanh"), keras.layers.Dense(2)]
-    )
-    made.compile(keras.optimizers.SGD(0.1, momentum=0.9), "mse", metrics=["mae"])
-    made.optimizer.build(made.trainable_variables)
-    made.first = [variable.numpy() for variable in variables_of(made)]
-    yield made
-    keras.config.set_floatx("float32")
+    with float64():
+        keras.utils.set_random_seed(1)
+        made = keras.Sequential(
+            [keras.Input((4,)), keras.layers.Dense(5, "tanh"), keras.layers.Dense(2)]
+        )
+        made.compile(keras.optimizers.SGD(0.1, momentum=0.9), "mse", metrics=["mae"])
+        made.optimizer.build(made.trainable_variables)
+        made.first = [variable.numpy() for variable in variables_of(made)]
+        yield made
 
 
 def variables_of(model):

@@ -14,16 +14,9 @@ import towers
 from tests import helpers
 from tests.helpers import tower_devices
 
+pytestmark = pytest.mark.usefixtures("float64")
 RANDOM = np.random.default_rng(3)
 X, Y = RANDOM.normal(size=(20, 4)), RANDOM.normal(size=(20, 2))
-
-
-@pytest.fixture(autouse=True)
-def float64():
-    keras.config.set_floatx("float64")
-    keras.config.set_dtype_policy("float64")
-    yield
-    keras.config.set_floatx("float32")
 
 
 class Scaled(keras.layers.Layer):

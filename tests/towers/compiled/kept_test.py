@@ -3,7 +3,6 @@
 import copy
 import gc
 import multiprocessing
-import os
 import threading
 import time
 
@@ -14,6 +13,7 @@ import tensorflow as tf
 
 import towers
 from tests.helpers import tower_devices
+from towers.scripts.timing.input_report import resident_bytes
 from towers.variables.outside_writes import WATCHING
 
 RANDOM = np.random.default_rng(5)
@@ -140,12 +140,6 @@ def graphs():
     return sum(isinstance(one, kind) for one in gc.get_objects())
 
 
-def resident():
-    """Megabytes of this process."""
-    with open("/proc/self/statm") as pages:
-        return int(pages.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
-
-
 def state_after(calls, model):
     for _ in range(calls):
         for call in CALLS.values():
@@ -166,9 +160,9 @@ def state_after(calls, model):
 def test_calls_again_and_again_leave_nothing_behind(kind, calls):
     model = network(kind)
     before = state_after(2, model)
-    size = resident()
+    size = resident_bytes()
     assert state_after(calls, model) == before
-    assert resident() - size < 30 + 0.2 * calls
+    assert resident_bytes() - size < (30 + 0.2 * calls) * 1e6
 
 
 @pytest.mark.parametrize("kind", [keras.Sequential, OwnStep])

@@ -11,7 +11,7 @@ import tensorflow as tf
 import towers
 from tests.curves import read_scalars
 from tests.helpers import tower_devices
-from tests.kinds.comparison import float64
+from tests.kinds.comparison import afresh
 from towers.compiled.groups import groups_of
 from towers.saving.checkpoint_files import path_of
 from towers.scripts.training.overview import find_runs
@@ -250,7 +250,7 @@ class InTurn(keras.Model):
 
 def trained(make, number):
     """Returns the History and the weights of a model, trained by Keras or on so many towers."""
-    with float64():
+    with afresh():
         keras.utils.set_random_seed(1)
         model = make()
         options = {"batch_size": 8, "epochs": 2, "shuffle": False, "verbose": 0}

@@ -11,6 +11,7 @@ import tensorflow as tf
 import towers
 from tests.helpers import tower_devices
 
+pytestmark = pytest.mark.usefixtures("float64")
 TEXTS = np.array(["a", "bb c", "d e f", "gg", "hh iii", "j", "k l", "m", "nn", "o p q", "rr s"])
 LABELS, WEIGHTS = np.arange(11) % 2, np.linspace(0.5, 1.5, 11)
 
@@ -49,14 +50,6 @@ class Pipeline(keras.Model):
 
     def predict(self, x=None, batch_size=None, **options):
         return super().predict(self.data(x, batch_size=batch_size), **options)
-
-
-@pytest.fixture(autouse=True)
-def float64():
-    keras.config.set_floatx("float64")
-    keras.config.set_dtype_policy("float64")
-    yield
-    keras.config.set_floatx("float32")
 
 
 def pipeline(kind=Pipeline):

@@ -5,9 +5,8 @@ import json
 
 import pytest
 
-from tests.programs import PATIENCE, forked
+from tests.programs import PATIENCE, forked, free_addresses
 from tests.towers.compiled.together_worker import CASES, find_out
-from tests.towers.processes.peers_test import free_addresses
 
 ALL = [case.__name__ for case in CASES]
 QUICK = ["callbacks", "evaluation", "refused"]

@@ -10,18 +10,12 @@ import tensorflow as tf
 import towers
 from tests.helpers import tower_devices
 from tests.kinds import unseen
-from tests.kinds.comparison import float64
 from towers.layers.asking import CUT, ask
 from towers.layers.part import Call
 
+pytestmark = pytest.mark.usefixtures("float64")
 X = np.random.default_rng(5).uniform(-0.9, 0.9, (9, 5))
 X[:, 0] = 1.0  # The largest number of every part.
-
-
-@pytest.fixture(autouse=True)
-def in_float64():
-    with float64():
-        yield
 
 
 class GateOfTensorFlow(unseen.OfWidth):

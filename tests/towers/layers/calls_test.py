@@ -17,19 +17,9 @@ import towers
 from tests.helpers import tower_devices
 from towers.layers.calls import CALL_FUNCTION, CALL_LAYER, LayerCalls
 
+pytestmark = pytest.mark.usefixtures("float64")
 RANDOM = np.random.default_rng(7)
 X, Y = RANDOM.normal(size=(7, 6)), RANDOM.normal(size=(7, 1))
-
-
-@pytest.fixture(autouse=True)
-def in_float64():
-    before = keras.config.floatx(), keras.config.dtype_policy()
-    keras.config.set_floatx("float64")
-    keras.config.set_dtype_policy("float64")
-    keras.utils.set_random_seed(3)
-    yield
-    keras.config.set_floatx(before[0])
-    keras.config.set_dtype_policy(before[1])
 
 
 def dense(*units, inputs=6):

@@ -25,14 +25,6 @@ def features_of(size, *, seed=0):
     return {"features": features, "labels": labels}
 
 
-@pytest.fixture
-def float64():
-    keras.config.set_dtype_policy("float64")
-    keras.config.set_floatx("float64")
-    yield
-    keras.config.set_floatx("float32")
-
-
 def assert_close(actual, expected):
     tf.nest.assert_same_structure(actual, expected)
     for one, other in zip(tf.nest.flatten(actual), tf.nest.flatten(expected), strict=True):

@@ -16,16 +16,7 @@ from tests.helpers import (
     weights_of,
 )
 
-
-@pytest.fixture(autouse=True)
-def float64():
-    """Also of the optimizers' settings, such as a momentum."""
-    keras.config.set_floatx("float64")
-    keras.config.set_dtype_policy("float64")
-    yield
-    keras.config.set_floatx("float32")
-
-
+pytestmark = pytest.mark.usefixtures("float64")
 BATCHES = [
     (RANDOM.normal(size=(size, 3)), RANDOM.normal(size=(size, 2)))
     for RANDOM in [np.random.default_rng(5)]

@@ -6,17 +6,8 @@ import threading
 
 import pytest
 
+from tests.programs import free_addresses
 from towers.processes.peers import WAITING, host_and_port, state_of, wait_for_peers
-
-
-def free_addresses(count):
-    sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    addresses = [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]
-    for one in sockets:
-        one.close()
-    return addresses
 
 
 def wait_in_threads(addresses, indices, **options):

@@ -4,7 +4,6 @@ import contextlib
 import itertools
 import json
 import signal
-import socket
 
 import keras
 import numpy as np
@@ -12,7 +11,7 @@ import pytest
 
 import towers
 from tests import helpers
-from tests.programs import PATIENCE, forked, wait_until
+from tests.programs import PATIENCE, forked, free_addresses, wait_until
 from tests.towers.processes.processes_worker import (
     CASES,
     NUM_TOWERS,
@@ -24,16 +23,6 @@ from towers.processes.processes import Processes, join_processes
 
 # Sparse, clipped and accumulated. The others by name.
 QUICK = ["sparse_collective"]
-
-
-def free_addresses(count):
-    sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    addresses = [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]
-    for one in sockets:
-        one.close()
-    return addresses
 
 
 @contextlib.contextmanager

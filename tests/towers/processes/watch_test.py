@@ -6,7 +6,8 @@ import socket
 import pytest
 import tensorflow as tf
 
-from tests.towers.processes.peers_test import free_addresses, serve_as_tensorflow
+from tests.programs import free_addresses
+from tests.towers.processes.peers_test import serve_as_tensorflow
 from towers.processes import watch
 from towers.processes.peers import announced, host_and_port
 from towers.processes.processes import join_processes

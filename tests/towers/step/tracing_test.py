@@ -1,7 +1,5 @@
 """A trace: results stay on the device that computed them; no number of a step stays behind."""
 
-import os
-import pathlib
 import sys
 
 import numpy as np
@@ -9,6 +7,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.core.protobuf.config_pb2 import ConfigProto
 
+from towers.scripts.timing.input_report import resident_bytes
 from towers.step.tracing import checked_once, number_on_host, trace
 
 MOST_BYTES = 100  # Of one number, on average; TensorFlow keeps some 700 of each Python number.
@@ -36,11 +35,6 @@ def test_a_number_leaves_nothing_behind():
     for number in range(first, first + count):
         number_on_host(number)
     assert resident_bytes() - before < MOST_BYTES * count
-
-
-def resident_bytes():
-    pages = int(pathlib.Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def test_a_number_is_one_of_64_bits_on_the_host_whatever_it_comes_from():
