@@ -9,6 +9,7 @@ import tensorflow as tf
 from keras import layers
 
 from towers.ground.arguments import check_choice
+from towers.models.precision import at_least_float32
 from towers.models.text_layers import Dense
 
 KINDS = ("luong", "luong_scaled", "bahdanau")
@@ -75,8 +76,7 @@ class Attention(layers.Layer):
 
     def weights_of(self, queries: tf.Tensor, memory: Memory) -> tf.Tensor:
         """Returns the attention weights, [batch, num_queries, question_length], with sum 1."""
-        scores = self._scores(queries, memory)
-        scores = tf.cast(scores, tf.float64 if scores.dtype == tf.float64 else tf.float32)
+        scores = at_least_float32(self._scores(queries, memory))
         hidden = tf.fill(tf.shape(scores), scores.dtype.min / 2)
         return tf.nn.softmax(tf.where(memory.mask[:, None, :], scores, hidden))
 

@@ -13,6 +13,7 @@ from keras.regularizers import L2
 
 from towers.ground.arguments import check_at_least, check_fraction, check_not_negative
 from towers.models.input_shape import check_input_shape
+from towers.models.precision import at_least_float32
 
 
 def lenet(
@@ -151,7 +152,7 @@ class LocalResponseNormalization(layers.Layer):
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
         """Returns `x`, [batch, height, width, channels], normalised."""
-        wide = tf.cast(x, tf.float64 if x.dtype == tf.float64 else tf.float32)
+        wide = at_least_float32(x)
         ones = tf.ones([x.shape[-1], x.shape[-1]], wide.dtype)
         band = tf.linalg.band_part(ones, self.radius, self.radius)
         scale = self.bias + self.alpha * tf.tensordot(tf.square(wide), band, 1)

@@ -27,13 +27,13 @@ class GroupedAttention(MultiHeadAttention):
     """
 
     def __init__(self, size: int, heads: int, key_value_heads: int, window: int, **options: Any):
-        check_at_least(1, size=size, heads=heads, key_value_heads=key_value_heads, window=window)
-        if size % (2 * heads) or heads % key_value_heads:
-            raise ValueError(
-                "size must be an even multiple of heads, and heads a multiple of key_value_heads. "
-                f"Received size={size}, heads={heads} and key_value_heads={key_value_heads}."
-            )
+        check_at_least(1, key_value_heads=key_value_heads, window=window)
         super().__init__(size, heads, rotary=True, key_value_heads=key_value_heads, **options)
+        if heads % key_value_heads:
+            raise ValueError(
+                "heads must be a multiple of key_value_heads. Received "
+                f"heads={heads} and key_value_heads={key_value_heads}."
+            )
         self.key_value_heads = key_value_heads
         self.window = window
 

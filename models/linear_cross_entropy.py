@@ -6,11 +6,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from towers.ground.private_apis import (
-    GraphOrParentsInXlaContext,
-    get_default_graph,
-    is_op_determinism_enabled,
-)
+from towers.ground.private_apis import in_xla, is_op_determinism_enabled
+from towers.models.precision import wide_dtype
 
 CHUNK_SIZE = 1024
 
@@ -55,7 +52,7 @@ def tower_sums(
         counted: bool [batch, length], whether a token counts.
     """
     counted = tf.reshape(counted, [-1])
-    weights = tf.cast(counted, tf.float64 if hidden.dtype == tf.float64 else tf.float32)
+    weights = tf.cast(counted, wide_dtype(hidden.dtype))
     sums = linear_cross_entropy(
         tf.reshape(hidden, [-1, kernel.shape[-1]]),
         kernel,
@@ -100,7 +97,7 @@ def linear_cross_entropy(
             the weights. The host need not wait for a GPU if it follows from ids alone.
     """
     counted = weights > 0 if counted is None else counted
-    if is_compiled():
+    if in_xla():
         tokens = Chunk(hidden, tf.where(counted, labels, 0), weights)
     else:
         indices = tf.where(counted)[:, 0]
@@ -120,11 +117,6 @@ def linear_cross_entropy(
         return sums, backward
 
     return TokenSums(*with_gradients(tokens.hidden, kernel, bias))
-
-
-def is_compiled() -> bool:
-    """Returns whether what is traced here is compiled by XLA."""
-    return GraphOrParentsInXlaContext(get_default_graph())
 
 
 def forward_sums(
@@ -172,15 +164,14 @@ def log_probabilities(
 
     Arguments as in `linear_cross_entropy`; there is no gradient.
     """
-    dtype = tf.float64 if hidden.dtype == tf.float64 else tf.float32
-    tokens = Chunk(hidden, labels, tf.ones(tf.shape(labels), dtype))
+    tokens = Chunk(hidden, labels, tf.ones(tf.shape(labels), wide_dtype(hidden.dtype)))
 
     def add(chunk: Chunk, index: tf.Tensor, parts: tf.TensorArray) -> tuple[tf.TensorArray]:
-        losses, *_ = token_losses(logits_of(chunk, kernel, bias), chunk.labels, 0.0)
+        losses, *_ = token_losses(chunk_logits(chunk, kernel, bias), chunk.labels, 0.0)
         return (parts.write(index, -losses),)
 
     chunks = cut(tokens, CHUNK_SIZE)
-    parts = tf.TensorArray(dtype, num_chunks(chunks), infer_shape=False)
+    parts = tf.TensorArray(tokens.weights.dtype, num_chunks(chunks), infer_shape=False)
     (parts,) = over_chunks(add, chunks, [parts])
     return tf.reshape(parts.stack(), [-1])[: tf.shape(labels)[0]]
 
@@ -231,7 +222,7 @@ def over_chunks(add, chunks: Chunk, initial: list) -> list:  # type: ignore[no-u
     return sums
 
 
-def logits_of(chunk: Chunk, kernel: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
+def chunk_logits(chunk: Chunk, kernel: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
     """Returns the logits, [n, vocabulary], in at least float32."""
     logits = tf.nn.bias_add(tf.matmul(chunk.hidden, kernel, transpose_b=True), bias)
     return tf.cast(logits, chunk.weights.dtype)
@@ -246,7 +237,7 @@ def chunk_sums(
     outside of the vocabulary.
     """
     losses, of_logits, best = token_losses(
-        logits_of(chunk, kernel, bias), chunk.labels, label_smoothing
+        chunk_logits(chunk, kernel, bias), chunk.labels, label_smoothing
     )
     size = tf.cast(tf.shape(kernel)[0], chunk.labels.dtype)
     nan = tf.constant(float("nan"), chunk.weights.dtype)

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from towers.ground.arguments import check_fraction
 from towers.models.linear_cross_entropy import may_run_on_gpu
+from towers.models.precision import at_least_float32
 
 TowerFn = Callable[[Any], tuple[tf.Tensor, tf.Tensor, dict[str, tf.Tensor]]]
 Measured = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
@@ -109,11 +110,6 @@ def tower_function(model: keras.Model, training: bool, measure: Callable[..., Me
         return loss_sum, weight, {"accuracy": correct}
 
     return tower_fn
-
-
-def at_least_float32(logits: tf.Tensor) -> tf.Tensor:
-    """Returns the logits in float32, or in float64 if they are float64."""
-    return tf.cast(logits, tf.float64 if logits.dtype == tf.float64 else tf.float32)
 
 
 def regularisation(model: keras.Model, dtype: tf.DType) -> tf.Tensor:

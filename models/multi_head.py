@@ -8,6 +8,7 @@ import tensorflow as tf
 from keras import layers
 
 from towers.ground.arguments import check_at_least
+from towers.models.precision import at_least_float32
 from towers.models.text_layers import Dense
 
 ROTARY_BASE = 10_000.0  # Su et al. 2021, section 3.2.2, as Vaswani et al. 2017.
@@ -106,14 +107,10 @@ class MultiHeadAttention(layers.Layer):
         return softmax_of_scores(queries, memory.keys, visible)
 
     def _in_heads(self, inputs: tf.Tensor) -> tf.Tensor:
-        return in_heads(inputs, self.head_size)
-
-
-def in_heads(inputs: tf.Tensor, head_size: int) -> tf.Tensor:
-    """Returns [batch, heads, length, head size], from inputs [batch, length, size]."""
-    batch, length = tf.unstack(tf.shape(inputs)[:2])
-    shape = tf.stack([batch, length, inputs.shape[-1] // head_size, head_size])
-    return tf.transpose(tf.reshape(inputs, shape), [0, 2, 1, 3])
+        """Returns [batch, heads, length, head size], from inputs [batch, length, size]."""
+        batch, length = tf.unstack(tf.shape(inputs)[:2])
+        shape = tf.stack([batch, length, inputs.shape[-1] // self.head_size, self.head_size])
+        return tf.transpose(tf.reshape(inputs, shape), [0, 2, 1, 3])
 
 
 def softmax_of_scores(
@@ -125,8 +122,7 @@ def softmax_of_scores(
         queries, keys: [..., length or number of keys, head size].
         visible: bool, broadcast to the result; False hides.
     """
-    scores = tf.matmul(queries, keys, transpose_b=True)
-    scores = tf.cast(scores, tf.float64 if scores.dtype == tf.float64 else tf.float32)
+    scores = at_least_float32(tf.matmul(queries, keys, transpose_b=True))
     scores *= keys.shape[-1] ** -0.5
     if visible is not None:
         scores = tf.where(visible, scores, tf.constant(scores.dtype.min / 2, scores.dtype))

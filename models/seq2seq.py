@@ -9,10 +9,10 @@ import tensorflow as tf
 from keras import layers
 
 from towers.ground.arguments import check_at_least, check_choice, check_fraction
+from towers.ground.private_apis import in_xla
 from towers.ground.special_ids import PAD
 from towers.models.answering import AnsweringModel
 from towers.models.attention import KINDS, Attention, Memory
-from towers.models.linear_cross_entropy import is_compiled
 from towers.models.recurrent import GRU, LSTM
 from towers.models.text_layers import Embedding, Projection
 
@@ -264,7 +264,7 @@ class Seq2Seq(AnsweringModel):
             (tf.constant(0), state.cells, state.attended, outputs),
             # XLA reserves memory for the gradients of so many. Else it is a second condition, which
             # a GPU would compute while the host waits for each token.
-            maximum_iterations=length if is_compiled() else None,
+            maximum_iterations=length if in_xla() else None,
         )
         return self._drop(
             len(self.dropouts) - 1, tf.transpose(outputs.stack(), [1, 0, 2]), training

@@ -11,6 +11,7 @@ from keras import layers
 from numpy.typing import ArrayLike
 
 from towers.ground.arguments import check_at_least
+from towers.models.precision import at_least_float32
 
 
 class Dense(layers.Dense):
@@ -153,8 +154,7 @@ class Projection(layers.Layer):
 def logits_of(hidden: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
     """Returns the logits, [..., vocabulary], in at least float32, of hidden [..., size]."""
     flat = tf.reshape(hidden, [-1, kernel.shape[1]])
-    logits = tf.matmul(flat, kernel, transpose_b=True) + bias
-    logits = tf.cast(logits, tf.float64 if logits.dtype == tf.float64 else tf.float32)
+    logits = at_least_float32(tf.matmul(flat, kernel, transpose_b=True) + bias)
     return tf.reshape(logits, tf.concat([tf.shape(hidden)[:-1], kernel.shape[:1]], 0))
 
 

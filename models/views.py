@@ -7,7 +7,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from towers.ground.arguments import check_choice
-from towers.models.losses import at_least_float32
+from towers.models.precision import at_least_float32
 
 VIEWS = ("none", "flips", "shifts")
 Network = Callable[..., tf.Tensor]

@@ -175,9 +175,17 @@ NO_EXAMPLES = Part([], [], np.zeros([0], np.int64), np.zeros([0], np.int64), [])
 
 def no_image_files(class_names: Sequence[str], highest: int) -> ImageFiles:
     """Returns an image set without pictures, for a network that knows its classes."""
-    most = highest or HIGHEST
     return ImageFiles(
-        Path(), tuple(class_names), {}, [], Counter(), Listed(), Counter(), most, [], "no pictures"
+        path=Path(),
+        class_names=tuple(class_names),
+        parts={},
+        broken=[],
+        lost=Counter(),
+        listed=Listed(),
+        traits=Counter(),
+        highest=highest or HIGHEST,
+        twice=[],
+        key="no pictures",
     )
 
 
@@ -288,10 +296,17 @@ class Builder:
         if not traits.keys().isdisjoint(UNUSUAL):
             key.update(b"as viewers show them")  # Earlier releases decoded these otherwise.
         return ImageFiles(
-            self._path, names, parts, self._broken, self._lost, self.listed, traits,
-            highest or 2 ** found.bit_length() - 1 or HIGHEST, self._twice(parts_of),
-            key.hexdigest(),
-        )  # fmt: skip
+            path=self._path,
+            class_names=names,
+            parts=parts,
+            broken=self._broken,
+            lost=self._lost,
+            listed=self.listed,
+            traits=traits,
+            highest=highest or 2 ** found.bit_length() - 1 or HIGHEST,
+            twice=self._twice(parts_of),
+            key=key.hexdigest(),
+        )
 
     def _parts(self, several_labels: bool) -> list[str]:
         """Returns the part of each example; of a class that has two, both parts have one."""

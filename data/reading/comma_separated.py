@@ -64,7 +64,7 @@ def _form(file: DialogueFile) -> _Form | None:
 
 
 def _fields(line: str, delimiter: str) -> list[str]:
-    return next(_Rows([Line(1, line, False)], delimiter), [])
+    return next(_Rows([Line(1, line, False)], delimiter), None) or []
 
 
 def read(file: DialogueFile) -> Iterator[Dialogue]:
@@ -93,10 +93,10 @@ def read(file: DialogueFile) -> Iterator[Dialogue]:
 
 
 def _records(file: DialogueFile, form: _Form) -> Iterator[tuple[Line, Any]]:
-    lines = file.usable_lines()
+    lines, names = file.usable_lines(), form.names
     rows = _Rows(itertools.islice(lines, form.num_before, None), form.delimiter)
     for row in rows:
-        yield rows.end, _record(form.names, row) if len(row) <= len(form.names) else None
+        yield rows.end, None if row is None or len(row) > len(names) else _record(names, row)
 
 
 def _record(names: Sequence[str], row: Sequence[str]) -> dict[str, Any]:
@@ -109,7 +109,7 @@ class _Rows:
     """An iterator over the rows of CSV that are not empty.
 
     Where the quotes of a row do not close, its first line is a row by itself and the lines after it
-    are read again. One that csv refuses even so is a row of too many columns.
+    are read again. For one that csv refuses even so there is None.
 
     Args:
         lines: of the file.
@@ -131,17 +131,17 @@ class _Rows:
     def __iter__(self) -> _Rows:
         return self
 
-    def __next__(self) -> list[str]:
+    def __next__(self) -> list[str] | None:
         while True:
             self._row = []
             try:
-                row = next(self._reader)
+                row: list[str] | None = next(self._reader)
                 self.end = self._row[-1]
             except csv.Error:
                 self.end, *after = self._row
                 self._again.extendleft(reversed(after))
                 row = self._alone(self.end.text)
-            if row:
+            if row != []:
                 return row
 
     def _next_text(self) -> str:
@@ -149,15 +149,15 @@ class _Rows:
         self._row.append(line)
         return _without_nul(line.text) + "\n"
 
-    def _alone(self, text: str) -> list[str]:
-        """Returns the row of one line whose quotes are not as csv wants them."""
+    def _alone(self, text: str) -> list[str] | None:
+        """Returns the row of one line whose quotes are not as csv wants them, if there is one."""
         lines, delimiter = [_without_nul(text)], self._delimiter
         try:
             if text.count('"') % 2:
                 return next(csv.reader(lines, delimiter=delimiter, quoting=csv.QUOTE_NONE))
             return next(csv.reader(lines, delimiter=delimiter))
         except csv.Error:
-            return ["\0"] * 1000
+            return None
 
 
 class _Fed:

@@ -203,7 +203,7 @@ def write_model(
             Serving.
         about: recipe, step and the run's directory, for README.md.
     """
-    leave_out_cudnn(model)
+    use_ops_of_every_device(model)
     module = tf.Module()
     module.weights = [variable.value for variable in model.variables]
     for name, function in signatures.items():
@@ -256,7 +256,7 @@ def write_settings(settings: dict[str, Any], folder: Path) -> None:
     (folder / "settings.json").write_text(text, encoding="utf-8")
 
 
-def leave_out_cudnn(model: keras.Model) -> None:
+def use_ops_of_every_device(model: keras.Model) -> None:
     """Makes the recurrent layers use ops that every device has.
 
     Where there is a GPU, Keras builds their graph of cuDNN's kernels, which no CPU can run.

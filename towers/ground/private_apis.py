@@ -20,8 +20,6 @@ HANDED_ON = {
     "CondBranchFuncGraph": "tensorflow.python.ops.control_flow_v2_func_graphs",
     # The graph that is traced at the moment.
     "get_default_graph": "tensorflow.python.framework.ops",
-    # Whether that graph is one that XLA compiles.
-    "GraphOrParentsInXlaContext": "tensorflow.python.ops.control_flow_util",
     # Whether TensorFlow's CPU kernels are those of oneDNN.
     "IsMklEnabled": "tensorflow.python.framework.test_util",
     # Which kernels an op has, for which devices and types, with which arguments in host memory.
@@ -333,6 +331,14 @@ def code_of(function: Any) -> Any:
         return function.python_function
     enabled = ag_ctx.ControlStatusCtx(status=ag_ctx.Status.ENABLED)
     return api.tf_convert(function.python_function, enabled, user_requested=True)
+
+
+def in_xla() -> bool:
+    """Returns whether what is traced here is compiled by XLA."""
+    from tensorflow.python.framework.ops import get_default_graph
+    from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
+
+    return bool(GraphOrParentsInXlaContext(get_default_graph()))
 
 
 def is_compiled(function: Any) -> bool:

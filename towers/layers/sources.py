@@ -19,10 +19,9 @@ class Way(NamedTuple):
     """How the towers' values of one tensor become one.
 
     Attributes:
-        kind: `CONCATENATE`; `MEAN`, weighted by rows; `SUM`; `FIRST`, where all
-            have the same; `VARIABLE`, a sum where a variable is;
-            `TABLE`, that of a table in which all towers look up the same rows; `OWN`, of one tower
-            alone.
+        kind: `CONCATENATE`; `MEAN`, weighted by rows; `SUM`; `FIRST`, where all have the same;
+            `VARIABLE`, a sum where a variable is; `TABLE`, that of a table in which all towers look
+            up the same rows; `OWN`, of one tower alone.
         multiple: how many rows there are for each row of the call; None if that is not known.
         device: of the variable.
     """

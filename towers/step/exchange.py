@@ -248,13 +248,13 @@ def set_shapes(sums: TowerSums, shared: SharedVariables) -> None:
 def total_of(sums: TowerSums) -> Total:
     """Returns one tower's sums as the total of a step that it makes alone."""
     return Total(
-        sums.loss,
-        sums.weight,
-        sums.metrics,
-        [sums.gradients],
-        sums.states,
-        sums.weight,
-        [sums.carried],
-        sums.assigned,
-        sums.gradients,
+        loss=sums.loss,
+        weight=sums.weight,
+        metrics=sums.metrics,
+        gradients=[sums.gradients],
+        states=sums.states,
+        state_weight=sums.weight,
+        carried=[sums.carried],
+        assigned=sums.assigned,
+        entries=sums.gradients,
     )

@@ -79,7 +79,7 @@ class Group:
         self._is_shared = num_processes > 1
         self._limit = LIMIT if limit is None else limit
         self._pack_bytes = pack_bytes
-        self._key, self._turns = numbers_of(self.devices, num_processes)
+        self._key, self._turns = numbers_of_group(self.devices, num_processes)
         self._hint = "nccl" if are_gpus(devices) else "ring"
 
     def pack(self, tower_gradients: Sequence[Sequence[Gradient]]) -> list[Packed]:
@@ -138,8 +138,8 @@ class Group:
 
 
 @functools.cache
-def numbers_of(devices: tuple[str, ...], num_processes: int) -> tuple[int, Iterator[int]]:
-    """Returns the number of a group, and the numbers of its turns.
+def numbers_of_group(devices: tuple[str, ...], num_processes: int) -> tuple[int, Iterator[int]]:
+    """Returns the number of a group, and the numbers of its turns: once for the same devices.
 
     A group across processes has the same number in each: they make such groups in the same order.
     The others have numbers that no other process gives.

@@ -104,8 +104,8 @@ def test_packs_of_several_processes_are_summed_in_the_same_order():
 
 def test_groups_of_other_devices_have_other_numbers():
     ways = [("/CPU:1", "/CPU:2"), ("/CPU:2", "/CPU:3"), ("/CPU:1", "/CPU:2", "/CPU:3")]
-    keys = [collectives.numbers_of(devices, 1)[0] for devices in ways]
-    shared = collectives.numbers_of(ways[0], 2)[0]
+    keys = [collectives.numbers_of_group(devices, 1)[0] for devices in ways]
+    shared = collectives.numbers_of_group(ways[0], 2)[0]
     assert len({*keys, shared}) == 4
     assert Group(ways[0])._key == Group(ways[0])._key == keys[0]
 
