@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from towers.ground.host import device_type
 from towers.ground.private_apis import in_xla, is_op_determinism_enabled
 from towers.models.precision import wide_dtype
 
@@ -299,10 +300,8 @@ def places(columns: tf.Tensor) -> tf.Tensor:
 
 def may_run_on_gpu(tensor: tf.Tensor) -> bool:
     """Returns whether the tensor's device is a GPU, or is left to a TensorFlow that has GPUs."""
-    device_type = tf.DeviceSpec.from_string(tensor.device).device_type
-    if device_type is None:
-        return bool(tf.config.list_logical_devices("GPU"))
-    return device_type == "GPU"
+    kind = device_type(tensor.device)
+    return bool(tf.config.list_logical_devices("GPU")) if kind is None else kind == "GPU"
 
 
 def zeros(tokens: Chunk) -> tf.Tensor:

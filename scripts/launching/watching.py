@@ -10,8 +10,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
-from typing import Any
 
+from towers.ground.interrupts import ending_signals, handling
 from towers.ground.progress import count_of
 from towers.scripts.launching.processes import WorkerProcess
 from towers.scripts.shown import show
@@ -115,12 +115,5 @@ def forward_signals(send: Callable[[int], object]) -> Iterator[list[int]]:
                 message = "the workers finish their step and save; a second signal kills them"
                 show(message, flush=True)
 
-    numbers = [signal.SIGINT, signal.SIGTERM]
-    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # As under nohup.
-        numbers.append(signal.SIGHUP)
-    before: dict[int, Any] = {number: signal.signal(number, forward) for number in numbers}
-    try:
+    with handling(ending_signals(), forward):
         yield forwarded
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

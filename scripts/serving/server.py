@@ -8,12 +8,13 @@ import errno
 import ipaddress
 import signal
 import socket
-import types
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from towers.ground.interrupts import handling
 
 LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
 SPARE_CONNECTIONS = 256  # Beside those of the requests that wait.
@@ -153,20 +154,5 @@ def protocol_that_ends(seconds: float) -> type[asyncio.Protocol]:
 
 def run_until_stopped(server: uvicorn.Server, bound: Sequence[socket.socket]) -> None:
     """Serves until SIGINT or SIGTERM; returns when the requests that wait then are answered."""
-    with signals_end_quietly():
+    with handling(STOP_SIGNALS, lambda number, frame: None):  # uvicorn raises them again.
         server.run(sockets=list(bound))
-
-
-@contextlib.contextmanager
-def signals_end_quietly() -> Iterator[None]:
-    """The scope in which the signals that stop uvicorn, which raises them again, do no more."""
-
-    def ignore(number: int, frame: types.FrameType | None) -> None:
-        pass
-
-    before = {number: signal.signal(number, ignore) for number in STOP_SIGNALS}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from towers.batches.shards import Shard
-from towers.ground.host import HOST
+from towers.ground.host import HOST, device_type
 
 REMEDY_FOR_ENDLESS_DATA = "say how many steps to train: train(steps=...), fit(steps_per_epoch=...)"
 AHEAD = 2  # Batches that wait on their devices for their step.
@@ -69,7 +69,7 @@ def open_feed(dataset: tf.data.Dataset, devices: Sequence[str], *, may_stop: boo
 
 def are_on_host(devices: Sequence[str]) -> bool:
     """Returns whether all devices are CPUs."""
-    return all(tf.DeviceSpec.from_string(device).device_type == "CPU" for device in devices)
+    return all(device_type(device) == "CPU" for device in devices)
 
 
 class FeedItem(NamedTuple):

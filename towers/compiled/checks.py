@@ -293,17 +293,14 @@ def check_losses_apart(
     """Raises NeedsLayersError for a loss whose values for some rows depend on others."""
     pairs: list[tuple[keras.losses.Loss, Any, Any]] = []
 
-    def recorder(loss: keras.losses.Loss) -> Any:
+    def recorder(loss: keras.losses.Loss, scale: Any) -> Any:
         def record(y_true: Any, y_pred: Any, sample_weight: Any = None) -> tf.Tensor:
             pairs.append((loss, y_true, y_pred))
             return tf.zeros([])
 
         return record
 
-    compiled = compile_loss_of(model)
-    recorders = [one._replace(loss=recorder(one.loss), loss_weights=None)
-                 for one in flat_losses(compiled)]  # fmt: skip
-    with_losses(compiled, recorders)(y, y_pred)
+    with_losses(compile_loss_of(model), recorder)(y, y_pred)
     for loss, y_true, outputs in pairs:
         if not any(loss is one for one in losses):
             continue

@@ -14,7 +14,6 @@ from towers.ground.private_apis import (
     apply_mask,
     compile_loss_of,
     compile_metrics_of,
-    flat_losses,
     flatten_layers,
     get_keras_mask,
     own_losses,
@@ -109,12 +108,8 @@ def compiled_losses(
 
         return record
 
-    recorders = [
-        one._replace(loss=recorder(one.loss, one.loss_weights), loss_weights=None)
-        for one in flat_losses(compile_loss)
-    ]
     # The towers' means are recorded after they are added.
-    with_losses(compile_loss, recorders)(y, y_pred, sample_weight)
+    with_losses(compile_loss, recorder)(y, y_pred, sample_weight)
     return parts
 
 

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from towers.devices.op_devices import device_name
 from towers.devices.stages import choose_device
-from towers.ground.host import HOST
+from towers.ground.host import HOST, device_type
 from towers.ground.private_apis import (
     get_default_graph,
     get_registered_kernels_for_op,
@@ -112,7 +112,7 @@ def has_functions(op: tf.Operation) -> bool:
 def is_on_host(tensor: tf.Tensor) -> bool:
     """Returns whether a tensor is in host memory, or a small constant that could be."""
     op = tensor.op
-    if tf.DeviceSpec.from_string(op.device).device_type == "CPU":
+    if device_type(op.device) == "CPU":
         return tensor.dtype.is_integer or tensor.dtype.is_bool
     if op.type == "Placeholder":
         # TensorFlow keeps int32 arguments of a function on the host. The only other scalar is the

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import numbers
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 def check_choice(name: str, value: str, choices: Iterable[str]) -> None:
@@ -48,3 +48,13 @@ def check_fraction(**fractions: float) -> None:
     for name, fraction in fractions.items():
         if not isinstance(fraction, numbers.Real) or not 0 <= fraction < 1:
             raise ValueError(f"{name} must be in [0, 1). Received {fraction!r}.")
+
+
+def shorten(items: Sequence[str], most: int) -> str:
+    """Returns items in one line; of a long list, the first ones and the number of the rest.
+
+    >>> shorten(["a", "b", "c"], 2)
+    'a; b; and 1 more'
+    """
+    more = len(items) - most
+    return "; ".join(items[:most]) + (f"; and {more} more" if more > 0 else "")

@@ -1,16 +1,41 @@
-"""Ctrl-C while a program starts, which Python may lose.
+"""Signals: who handles those that end a program, and Ctrl-C while it starts, which Python may lose.
 
-It raises KeyboardInterrupt wherever the program is at that moment, and drops one that was raised in
-a callback of a library or of the garbage collector.
+Python raises KeyboardInterrupt wherever the program is at that moment, and drops one that was
+raised in a callback of a library or of the garbage collector.
 """
 
 from __future__ import annotations
 
+import contextlib
 import signal
+from collections.abc import Callable, Iterable, Iterator
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 _NOTED: list[int] = []
+
+
+@contextlib.contextmanager
+def handling(
+    numbers: Iterable[int], handler: Callable[[int, FrameType | None], object]
+) -> Iterator[Callable[[], None]]:
+    """The scope in which a function handles signals; yields what ends this early."""
+    before: dict[int, Any] = {number: signal.signal(number, handler) for number in numbers}
+
+    def restore() -> None:
+        for number, earlier in before.items():
+            signal.signal(number, earlier)
+
+    try:
+        yield restore
+    finally:
+        restore()
+
+
+def ending_signals() -> list[int]:
+    """Returns Ctrl-C's, SIGTERM and that of a closed terminal, unless ignored as under nohup."""
+    is_ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    return [signal.SIGINT, signal.SIGTERM, *([] if is_ignored else [signal.SIGHUP])]
 
 
 def note_interrupts() -> None:

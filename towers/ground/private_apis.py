@@ -136,10 +136,15 @@ def flat_losses(losses: Any) -> list[Any]:
     return list(losses._flat_losses)
 
 
-def with_losses(losses: Any, others: Sequence[Any]) -> Any:
-    """Returns a `CompileLoss` that calls others in place of its losses, and records no means."""
+def with_losses(losses: Any, other: Callable[[Any, Any], Any]) -> Any:
+    """Returns a `CompileLoss` that calls `other(loss, weight)` in place of each loss.
+
+    What it calls has no weight, and no means are recorded.
+    """
+    others = [one._replace(loss=other(one.loss, one.loss_weights), loss_weights=None)
+              for one in flat_losses(losses)]  # fmt: skip
     changed = object.__new__(type(losses))
-    changed.__dict__.update(vars(losses), _flat_losses=list(others), _metrics=[None] * len(others))
+    changed.__dict__.update(vars(losses), _flat_losses=others, _metrics=[None] * len(others))
     return changed
 
 

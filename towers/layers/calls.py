@@ -34,10 +34,11 @@ from towers.layers.asking import CUT, INSIDE, WHOLE, Answer, ask, needs_trace, n
 from towers.layers.gradient import Towers
 from towers.layers.part import Call, Outcome, attributes_of, fill, is_tensor, settings_of
 from towers.layers.reads import tapes_counted
-from towers.layers.rows import Cut, even_cut, on, parts_of
+from towers.layers.rows import Cut, even_cut, parts_of
 from towers.layers.scope import CallScope
 from towers.layers.sources import CONCATENATE, is_differentiable
 from towers.layers.values import Values, ValuesOnTowers
+from towers.travel.packed_sums import send
 from towers.variables.tower_scope import CALL_FUNCTION, is_of
 
 CALL_LAYER = Hook(Operation, "__call__")
@@ -412,7 +413,7 @@ def share_of(layers: Sequence[Any], used: Iterable[Any]) -> float:
 
 def joined_on(device: str, size: int) -> str:
     """Returns how many bytes a step joins on a device, beside the most that was in use there."""
-    place = on(device, tf.zeros([])).device  # Another where there is none so named.
+    place = send(tf.zeros([]), device).device  # Another where there is none so named.
     peak = tf.config.experimental.get_memory_info(place)["peak"]  # 0 where it is not known.
     beside = f", where at most {peak / 1e6:,.0f} MB were in use" if peak else ""
     return f"{size / 1e6:,.0f} MB of outputs are joined on {device}{beside}"

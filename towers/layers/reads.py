@@ -22,8 +22,8 @@ from towers.ground.private_apis import (
     stored_value,
     variable_accessed,
 )
-from towers.layers.rows import on
 from towers.travel.gradients import Gradient, concat_rows, sum_gradients, sum_repeated_rows
+from towers.travel.packed_sums import send
 
 READS = "_reads_of_towers"  # A graph's attribute.
 PUSH_TAPE, ADD = Hook(*push_of_tapes()), Hook(*op_of_sums())
@@ -88,7 +88,7 @@ class Reads:
             return []
         num_tapes, known = self._watched.get(handle, (-1, []))
         if num_tapes != NUM_TAPES.get():
-            known = [on(*pair) for pair in zip(self.devices, copies, strict=True)]
+            known = [send(*pair) for pair in zip(copies, self.devices, strict=True)]
             self._watched[handle] = NUM_TAPES.get(), known
             variable_accessed(stored)
 
@@ -103,7 +103,7 @@ class Reads:
         if known is not None:
             return known
         value = tf.convert_to_tensor(stored_value(variable))
-        by_device = {device: on(device, value) for device in self.devices}
+        by_device = {device: send(value, device) for device in self.devices}
         copies = [by_device[device] for device in self.devices]
         if self._graph is not None and value.op.type == "ReadVariableOp":
             handle = value.op.inputs[0].name

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -109,9 +109,3 @@ def first_rows(tensor: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
     first = tf.slice(tensor, [0] * (1 + others), [size, *[-1] * others])
     first.set_shape([None, *tensor.shape[1:]])  # Which a slice of an unknown size forgets.
     return first
-
-
-def on(device: str, tensor: Any) -> Any:
-    """Returns the tensor on a device."""
-    with tf.device(device):
-        return tf.identity(tensor)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import FrameType
 
 from towers.batches.feed import StopTraining, unwatch, watch
-from towers.ground.interrupts import was_interrupted
+from towers.ground.interrupts import ending_signals, handling, was_interrupted
 from towers.loop.updates import Action, StepReport
 from towers.processes.processes import NO_SIGNAL, Processes
 
@@ -73,22 +73,12 @@ def stop_on_signals() -> Iterator[StopSignals]:
             signal.raise_signal(number)
         signals.receive(number)
 
-    numbers = [signal.SIGINT, signal.SIGTERM]
-    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # As under nohup.
-        numbers.append(signal.SIGHUP)
-    if threading.current_thread() is not threading.main_thread():
-        numbers = []
-    before = {number: signal.signal(number, remember) for number in numbers}
-
-    def restore() -> None:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-    try:
-        yield signals
-    finally:
-        unwatch(signals.received)
-        restore()
+    is_main = threading.current_thread() is threading.main_thread()
+    with handling(ending_signals() if is_main else [], remember) as restore:
+        try:
+            yield signals
+        finally:
+            unwatch(signals.received)
 
 
 class StopSignals:

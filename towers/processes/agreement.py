@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from towers.ground.arguments import shorten
 from towers.processes.processes import Processes
 from towers.saving.checkpoint_files import Groups, path_of, value_of
 
@@ -41,8 +42,8 @@ def check_settings(processes: Processes, settings: Mapping[str, Any]) -> None:
     if differences:
         raise ValueError(
             "All processes must train with the same settings, and these differ: "
-            f"{shorten(differences)}. Start every process with the same command, and with "
-            "the same run, or none, in its run directory."
+            f"{shorten(differences, LONGEST_LIST)}. Start every process with the same command, and "
+            "with the same run, or none, in its run directory."
         )
 
 
@@ -88,8 +89,9 @@ def check_variables(processes: Processes, groups: Groups) -> None:
     if differences:
         raise RuntimeError(
             "The processes no longer train one model. They differ from worker 0, relative to the "
-            f"largest value: {shorten(differences)}. Nothing was saved since they last agreed; "
-            "the same command goes on from there, with the same versions and files everywhere."
+            f"largest value: {shorten(differences, LONGEST_LIST)}. Nothing was saved since they "
+            "last agreed; the same command goes on from there, with the same versions and files "
+            "everywhere."
         )
 
 
@@ -118,9 +120,3 @@ def difference(value: np.ndarray, expected: np.ndarray) -> float:
 def share_texts(processes: Processes, text: str) -> list[str]:
     """Returns the texts of all processes, in order; each gives its own."""
     return [data.decode() for data in processes.share(text.encode())]
-
-
-def shorten(items: list[str]) -> str:
-    """Returns the first items in one text, and how many more there are."""
-    rest = f" and {len(items) - LONGEST_LIST} more" if len(items) > LONGEST_LIST else ""
-    return "; ".join(items[:LONGEST_LIST]) + rest

@@ -1,4 +1,4 @@
-"""The peers of a process: their addresses in TF_CONFIG, and the wait until all of them are there.
+"""The peers of a process, and the wait until all of them are there.
 
 TensorFlow waits for them too, but in C++: without a word, deaf to signals and without an end. Here
 the wait speaks, ends and can be interrupted: every process listens at its own address first, and
@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import itertools
-import json
 import socket
 import struct
 import threading
@@ -29,35 +27,6 @@ ABSENT, SILENT, WAITING, READY, SERVING = b"", b"silent", b"waiting", b"ready", 
 AT_ONCE = struct.pack("ii", 1, 0)  # Closes without waiting for what is on its way.
 GONE_ON = (READY, SERVING)
 Peer: TypeAlias = tuple[str, int]  # Host and port.
-
-
-def read_cluster(text: str) -> tuple[list[str], int]:
-    """Returns the address of each worker, and the number of this one.
-
-    Args:
-        text: the value of TF_CONFIG.
-
-    Raises:
-        ValueError: it does not have the form that TensorFlow's guide describes.
-    """
-    try:
-        config = json.loads(text)
-        only = list(itertools.chain(*config["cluster"].values()))
-        if len(only) == 1:  # Whatever it is called.
-            return [str(only[0])], 0
-        workers, task = config["cluster"]["worker"], config["task"]
-        index = int(task["index"])
-        if set(config["cluster"]) != {"worker"} or task["type"] != "worker":
-            raise ValueError("there are other jobs than worker")
-        if not 0 <= index < len(workers):
-            raise ValueError(f"there is no worker {index} among {len(workers)}")
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(
-            'TF_CONFIG must be {"cluster": {"worker": ["host:port", ...]}, "task": {"type": '
-            f'"worker", "index": 0}}}}, with another index in each process. Received {text!r}: '
-            f"{error!r}."
-        ) from error
-    return [str(worker) for worker in workers], index
 
 
 def wait_for_peers(

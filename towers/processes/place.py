@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
 import os
 import re
 import socket
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-
-from towers.processes.peers import read_cluster
 
 FIRST_PORT, NUM_PORTS, PORTS_OF_A_STEP = 15000, 16000, 16  # Below those of outgoing connections.
 COMMA = re.compile(r",(?![^\[]*\])")  # Not one in brackets.
@@ -48,6 +47,35 @@ def find_place(environment: Mapping[str, str] = os.environ) -> Place | None:
     text = environment.get("TF_CONFIG")
     place = Place(*read_cluster(text)) if text else slurm_place(environment)
     return place if place is not None and len(place.addresses) > 1 else None
+
+
+def read_cluster(text: str) -> tuple[list[str], int]:
+    """Returns the address of each worker, and the number of this one.
+
+    Args:
+        text: the value of TF_CONFIG.
+
+    Raises:
+        ValueError: it does not have the form that TensorFlow's guide describes.
+    """
+    try:
+        config = json.loads(text)
+        only = list(itertools.chain(*config["cluster"].values()))
+        if len(only) == 1:  # Whatever it is called.
+            return [str(only[0])], 0
+        workers, task = config["cluster"]["worker"], config["task"]
+        index = int(task["index"])
+        if set(config["cluster"]) != {"worker"} or task["type"] != "worker":
+            raise ValueError("there are other jobs than worker")
+        if not 0 <= index < len(workers):
+            raise ValueError(f"there is no worker {index} among {len(workers)}")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(
+            'TF_CONFIG must be {"cluster": {"worker": ["host:port", ...]}, "task": {"type": '
+            f'"worker", "index": 0}}}}, with another index in each process. Received {text!r}: '
+            f"{error!r}."
+        ) from error
+    return [str(worker) for worker in workers], index
 
 
 def exposure(addresses: Sequence[str], why: str = "") -> str:

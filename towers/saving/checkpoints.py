@@ -9,6 +9,7 @@ from typing import NamedTuple, TypeAlias
 import keras
 import tensorflow as tf
 
+from towers.ground.arguments import shorten
 from towers.saving.checkpoint_files import (
     Checkpoint,
     Groups,
@@ -74,7 +75,9 @@ def match_groups(
             if array.dtype.name != dtype_of(variable)
         ],
     }
-    return pairs, [f"{kind}: {shorten(items)}." for kind, items in kinds.items() if items]
+    return pairs, [
+        f"{kind}: {shorten(items, LONGEST_LIST)}." for kind, items in kinds.items() if items
+    ]
 
 
 class PartialRestore(NamedTuple):
@@ -229,9 +232,3 @@ def without_counterpart(group: Sequence[Numbered], others: Sequence[Numbered]) -
 def dtype_of(variable: Variable) -> str:
     """Returns the name of a variable's dtype."""
     return tf.as_dtype(variable.dtype).name
-
-
-def shorten(items: Sequence[str]) -> str:
-    """Returns the items in one line; of a long list, the first few and the number of the rest."""
-    more = len(items) - LONGEST_LIST
-    return "; ".join(items[:LONGEST_LIST]) + (f"; and {more} more" if more > 0 else "")

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from towers.ground.host import HOST
+from towers.ground.host import HOST, device_type
 from towers.saving.checkpoint_files import Groups
 from towers.step.carried import CarriedValues
 from towers.step.exchange import Total
@@ -57,7 +57,7 @@ class Update:
         self.loss_scale = None if isinstance(scale, FixedLossScale) else scale
         self._clip_norm = program.options.clip_norm
         self._device = copies.devices[0]
-        on_gpu = tf.DeviceSpec.from_string(self._device).device_type == "GPU"
+        on_gpu = device_type(self._device) == "GPU"
         self._host = HOST if on_gpu else self._device
 
     def change(self, total: Total) -> Change:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from towers.ground.host import device_type
 from towers.ground.private_apis import get_registered_kernels_for_op
 from towers.travel.gradients import Gradient
 from towers.travel.packed_sums import wrong_devices
@@ -155,7 +156,7 @@ shared_groups, local_groups = itertools.count(FIRST_KEY), itertools.count()
 
 def are_gpus(devices: Sequence[str]) -> bool:
     """Returns whether all devices are GPUs."""
-    return all(tf.DeviceSpec.from_string(device).device_type == "GPU" for device in devices)
+    return all(device_type(device) == "GPU" for device in devices)
 
 
 def can_be_summed(gradients: Sequence[Gradient]) -> bool:
@@ -167,7 +168,7 @@ def can_be_summed(gradients: Sequence[Gradient]) -> bool:
 @functools.cache
 def fault_of_group(devices: tuple[str, ...]) -> str | None:
     """Returns why these devices cannot sum by collective ops, or None; it lets them sum once."""
-    types = {tf.DeviceSpec.from_string(device).device_type for device in devices}
+    types = {device_type(device) for device in devices}
     if len(set(devices)) < len(devices) or len(types) > 1:
         return "a group is of distinct devices of one type"
     if len(devices) == 1:

@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 import tensorflow as tf
 
+from towers.ground.host import device_type
 from towers.travel.pairs import add_in_pairs
 
 Gradient: TypeAlias = "tf.Tensor | tf.IndexedSlices | None"
@@ -147,7 +148,7 @@ def norm_of_sums(
     """
     norm = global_norm(gradients, factor.dtype) * factor
     device = norm.device
-    on_gpu = tf.DeviceSpec.from_string(device or "").device_type == "GPU"
+    on_gpu = device_type(device or "") == "GPU"
     if on_gpu:
         pair = tf.stack([norm, factor])
     with tf.device(host):

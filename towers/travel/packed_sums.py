@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from towers.ground.host import HOST
+from towers.ground.host import HOST, device_type
 from towers.travel.gradients import Gradient, identity, sum_gradient
 from towers.travel.packing import ALIGNMENT, PACK_BYTES, cut_pack, join_pack, num_bytes, plan_packs
 from towers.travel.pairs import add_in_pairs, part_sizes
@@ -81,7 +81,7 @@ def sum_rows(gradients: Sequence[Any], owner: str) -> tf.IndexedSlices:
     Next to a GPU the host finds these rows: it has the ids already, or they are few bytes. A GPU
     would find them in several kernels with a wait of the host after each.
     """
-    finder = HOST if tf.DeviceSpec.from_string(owner).device_type == "GPU" else owner
+    finder = HOST if device_type(owner) == "GPU" else owner
 
     def add(first: tf.IndexedSlices, second: tf.IndexedSlices) -> tf.IndexedSlices:
         with tf.device(finder):

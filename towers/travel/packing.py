@@ -11,6 +11,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from towers.ground.host import device_type
 from towers.travel.gradients import Gradient, identity
 from towers.travel.pairs import add_in_pairs
 
@@ -35,7 +36,7 @@ def needs_upload(source: str, tower: str) -> bool:
 
     To a tower on a CPU nothing travels, and a pack would be a copy for nothing.
     """
-    kinds = [tf.DeviceSpec.from_string(device).device_type for device in (source, tower)]
+    kinds = [device_type(device) for device in (source, tower)]
     return kinds == ["CPU", "GPU"]
 
 

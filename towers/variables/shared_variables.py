@@ -63,9 +63,7 @@ class SharedVariables:
         ]
 
     def read(
-        self,
-        copies: Sequence[keras.Variable] | None = None,
-        arrived: Mapping[int, tf.Tensor] | None = None,
+        self, copies: Sequence[keras.Variable], arrived: Mapping[int, tf.Tensor]
     ) -> dict[int, Any]:
         """Returns each variable's value on the current device, by the variable's id, read once.
 
@@ -73,12 +71,12 @@ class SharedVariables:
         tables. For a variable that is used by its handle, the value is its copy, if it has one.
 
         Args:
-            copies: the copies to read, in the order of `all`; None for the variables themselves.
+            copies: the copies to read, in the order of `all`, or the variables themselves.
             arrived: values that are on this device already, by the variable's id.
         """
-        values: dict[int, Any] = dict(arrived or {})
+        values: dict[int, Any] = dict(arrived)
         stages = self.stages.of_each(self.all)
-        for variable, copy, stage in zip(self.all, copies or self.all, stages, strict=True):
+        for variable, copy, stage in zip(self.all, copies, stages, strict=True):
             if id(variable) in values:
                 continue
             if not self.is_used_by_handle(variable):
