@@ -1,4 +1,4 @@
-"""Folders: the files below them in a fixed order, through links but never round."""
+"""Folders: the files below them in a fixed order, through links but never round; their digests."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 TRAIN, VALIDATION, TEST = PARTS = ("train", "validation", "test")  # Of a data set.
 PART_NAMES = {part: part for part in PARTS} | {"training": TRAIN, "testing": TEST}
@@ -48,6 +49,14 @@ def check_link(folder: Path) -> None:
             f"{folder} is a link to {folder.resolve()}, which holds it: its files would come "
             "again and again. Remove the link."
         )
+
+
+def hash_file(path: str | os.PathLike[str], state: Any) -> str:
+    """Adds a file's content to a state of `hashlib`; returns its hexadecimal digest."""
+    with open(path, "rb") as file:
+        while block := file.read(1 << 20):
+            state.update(block)
+    return str(state.hexdigest())
 
 
 def suffix_of(path: Path) -> str:

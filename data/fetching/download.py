@@ -19,6 +19,7 @@ from typing import BinaryIO
 from tqdm import tqdm
 
 from towers.data.fetching.data_sets import DATA_SETS, RemoteFile
+from towers.data.folders import hash_file
 from towers.data.text.files import reason_of
 from towers.ground.arguments import check_choice
 from towers.ground.durable import make_folder, publish
@@ -127,11 +128,7 @@ def check_digest(path: Path, file: RemoteFile, *, remedy: str) -> None:
 
 def digest(path: Path, algorithm: str) -> str:
     """Returns the hexadecimal digest of a file."""
-    state = hashlib.new(algorithm, usedforsecurity=False)
-    with path.open("rb") as stream:
-        while block := stream.read(BLOCK_SIZE):
-            state.update(block)
-    return state.hexdigest()
+    return hash_file(path, hashlib.new(algorithm, usedforsecurity=False))
 
 
 def receive(url: str, stream: BinaryIO, size: int | None) -> None:

@@ -8,10 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import tensorflow as tf
-
-from towers.data.image_files.records import CLASS_NAMES, lines_of_names, make_record
-from towers.ground.durable import PARTIAL, make_folder, publish, write_file
+from towers.data.image_files.records import CLASS_NAMES, lines_of_names, make_record, write_records
+from towers.ground.durable import make_folder, write_file
 from towers.ground.extras import import_extra
 
 PARQUET = ".parquet"
@@ -52,15 +50,15 @@ def unpack(path: Path, target: Path) -> None:
         if image is None or label is None:
             raise ValueError(f"{path} has no columns image and label. It has: {', '.join(names)}.")
         make_folder(target.parent)
-        partial = target.with_name(f".{target.name}{PARTIAL}")
-        with tf.io.TFRecordWriter(str(partial)) as writer:
-            for batch in file.iter_batches(ROWS, columns=[image, label]):
-                for number, row in enumerate(batch.to_pylist()):
-                    writer.write(record_of(path, number, row[image], row[label]))
         class_names = names_of(file.schema_arrow.metadata or {}, label)
         if class_names:
             write_file(target.parent / CLASS_NAMES, lines_of_names(class_names))
-        publish(partial, target)
+        records = (
+            record_of(path, number, row[image], row[label])
+            for batch in file.iter_batches(ROWS, columns=[image, label])
+            for number, row in enumerate(batch.to_pylist())
+        )
+        write_records(target, records)
 
 
 def record_of(path: Path, number: int, image: Any, label: Any) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -14,10 +14,10 @@ import tensorflow as tf
 
 from towers.data.image_files.decoding import USUAL, Look, decode
 from towers.data.image_files.image_files import ImageFiles, Part
-from towers.data.image_files.records import CLASS_NAMES, lines_of_names, make_record
+from towers.data.image_files.records import CLASS_NAMES, lines_of_names, make_record, write_records
 from towers.data.prepared.caches import open_or_prepare
 from towers.ground.cores import num_cores
-from towers.ground.durable import PARTIAL, publish, write_file
+from towers.ground.durable import write_file
 from towers.ground.progress import progress
 
 EXAMPLES_OF_SHARD = 1000
@@ -101,7 +101,7 @@ def prepare_records(
                         make = functools.partial(
                             record_of, part, stored_side=stored_side, look=look
                         )
-                        write_shard(path, in_order(pool, make, rows))
+                        write_records(path, in_order(pool, make, rows))
                     bar.update(len(rows))
         write_file(folder / CLASS_NAMES, names)
 
@@ -124,15 +124,6 @@ def in_order(
     """Yields the record of each row; few are in memory at a time."""
     for first in range(0, len(rows), AT_A_TIME):
         yield from pool.map(make, rows[first : first + AT_A_TIME])
-
-
-def write_shard(path: Path, records: Iterable[bytes]) -> None:
-    """Writes a record file, whole or not at all."""
-    partial = path.with_name(f".{path.name}{PARTIAL}")
-    with tf.io.TFRecordWriter(str(partial)) as writer:
-        for record in records:
-            writer.write(record)
-    publish(partial, path)
 
 
 def record_of(part: Part, row: int, *, stored_side: int, look: Look) -> bytes:

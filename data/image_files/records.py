@@ -12,13 +12,14 @@ import functools
 import os
 import re
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from towers.data.folders import PART_NAMES, TRAIN
+from towers.ground.durable import PARTIAL, publish
 from towers.ground.extras import import_extra
 
 ENCODED, LABEL, NAME = "image/encoded", "image/class/label", "image/filename"
@@ -186,6 +187,15 @@ def class_names_beside(path: Path) -> tuple[str, ...] | None:
     if numbered.keys() == set(numbers):
         return tuple(numbered[number] for number in numbers)
     return tuple(lines)
+
+
+def write_records(path: Path, records: Iterable[bytes]) -> None:
+    """Writes a record file, whole or not at all."""
+    partial = path.with_name(f".{path.name}{PARTIAL}")
+    with tf.io.TFRecordWriter(str(partial)) as writer:
+        for record in records:
+            writer.write(record)
+    publish(partial, path)
 
 
 def lines_of_names(names: Sequence[str]) -> bytes:

@@ -38,9 +38,9 @@ def tutorial_training(*, size: int = 24) -> Transform:
     )
 
 
-def tutorial_evaluation(*, size: int = 24) -> Transform:
+def tutorial_evaluation() -> Transform:
     """Returns the tutorial's transform for evaluation: central crop and standardisation."""
-    return Transform((central_crop(size, size), standardize()))
+    return Transform((central_crop(24, 24), standardize()))
 
 
 def resnet_training(

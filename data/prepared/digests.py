@@ -10,11 +10,9 @@ from collections.abc import Iterable
 from concurrent.futures import Future
 from pathlib import Path
 
-from towers.data.folders import files_below
+from towers.data.folders import files_below, hash_file
 from towers.data.text import TextCodec
 from towers.data.text.files import reason_of
-
-_BLOCK_BYTES = 1 << 20
 
 
 def digest_files(labelled: Iterable[tuple[str, Path]]) -> str:
@@ -75,8 +73,4 @@ def _identity(path: Path) -> Identity:
 
 
 def _digest_content(path: Path) -> str:
-    digest = hashlib.blake2b(digest_size=16)
-    with path.open("rb") as file:
-        while block := file.read(_BLOCK_BYTES):
-            digest.update(block)
-    return digest.hexdigest()
+    return hash_file(path, hashlib.blake2b(digest_size=16))

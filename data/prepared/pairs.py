@@ -78,7 +78,7 @@ class Pairs(NamedTuple):
 
 
 def blocks_with_pairs(
-    index: DialogueIndex, finder: PairFinder, hashed: int = 0
+    index: DialogueIndex, finder: PairFinder, hashed: int
 ) -> Iterator[tuple[Block, Pairs]]:
     """Yields the blocks of an index with their pairs.
 

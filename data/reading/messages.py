@@ -79,7 +79,7 @@ def as_answers(turns: list[str]) -> Turns:
 
 
 def turns_of_messages(
-    messages: Sequence[Message], report: ReadingReport, me: str = ""
+    messages: Sequence[Message], report: ReadingReport, me: str
 ) -> list[str] | None:
     """Returns the turns of a dialogue, or None if no message has a text.
 

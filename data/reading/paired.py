@@ -19,20 +19,18 @@ ENDS = (
 
 def answers_beside(path: Path) -> Path | None:
     """Returns the file of answers beside a file of questions, None if its name tells of none."""
-    for question, answer in ENDS:
-        partner = path.with_name(path.name.removesuffix(question) + answer)
-        if path.name.endswith(question) and partner.is_file():
-            return partner
-    return None
+    return next(filter(None, (_partner(path, *ends) for ends in ENDS)), None)
 
 
 def has_questions_beside(path: Path) -> bool:
     """Returns whether a file has the answers to another one beside it."""
-    return any(
-        path.name.endswith(answer)
-        and path.with_name(path.name.removesuffix(answer) + question).is_file()
-        for question, answer in ENDS
-    )
+    return any(_partner(path, answer, question) for question, answer in ENDS)
+
+
+def _partner(path: Path, end: str, other: str) -> Path | None:
+    """Returns the file whose name has another end, if the name has this one and it is there."""
+    partner = path.with_name(path.name.removesuffix(end) + other)
+    return partner if path.name.endswith(end) and partner.is_file() else None
 
 
 def fits(file: DialogueFile) -> bool:

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from towers.ground.special_ids import PAD
 from towers.models.decoding import beam_search, sampling
 from towers.models.decoding.options import DecoderStep, Decoding
 from towers.models.decoding.rules import Rules
@@ -76,7 +75,7 @@ def decode(
 
 
 def continuation(
-    model: LanguageModel, decoding: Decoding, forbidden: Sequence[int], end: int = PAD
+    model: LanguageModel, decoding: Decoding, forbidden: Sequence[int], end: int
 ) -> Callable[[tf.Tensor, tf.Tensor], Decoded]:
     """Returns `continue_prompt(read, seed) -> Decoded`, one graph for every prompt.
 

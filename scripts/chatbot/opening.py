@@ -54,9 +54,7 @@ def make_answerer(
     )
 
 
-def decode_with(
-    session: Session, options: DecodingOptions, *, tune: bool = False
-) -> dict[str, float]:
+def decode_with(session: Session, options: DecodingOptions, *, tune: bool) -> dict[str, float]:
     """Makes a session's evaluator decode answers so; returns what tuning found, by name.
 
     Raises:

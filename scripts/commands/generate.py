@@ -85,7 +85,7 @@ def run(options: GenerateOptions) -> int:
 
 
 def generate(
-    opened: OpenModel, decoding: Decoding, prompt: Sequence[int], seed: int = 0
+    opened: OpenModel, decoding: Decoding, prompt: Sequence[int], seed: int
 ) -> list[list[int]]:
     """Returns the ids of each sample of a text that begins with a prompt, without the prompt.
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
-
-import tensorflow as tf
 
 import towers
 from towers.scripts.training.options import TrainOptions
+from towers.scripts.training.run_output import total_bytes
 from towers.scripts.training.session import Session, build_step
 
 
@@ -85,11 +84,6 @@ def measure(session: Session, options: TrainOptions, num_stages: int = 1) -> lis
 def add_sizes(stages: Sequence[Sizes]) -> Sizes:
     """Returns the sizes of all stages together."""
     return Sizes(*map(sum, zip(*stages, strict=True)))
-
-
-def total_bytes(variables: Iterable[Any]) -> int:
-    """Returns the bytes of the values of some variables."""
-    return sum(math.prod(one.shape) * tf.as_dtype(one.dtype).size for one in variables)
 
 
 def needs(sizes: Sizes, num_towers: int) -> Iterator[Need]:

@@ -202,16 +202,15 @@ def evaluated_part(fields: Fields, image_files: ImageFiles) -> str:
 
 def content_key(image_files: ImageFiles, fields: Fields) -> str:
     """Returns a digest of the pictures and of the pretrained weights."""
+    from towers.data.folders import hash_file
+
     if not fields.weights:
         return image_files.key
     digest = hashlib.blake2b(image_files.key.encode(), digest_size=16)
     if fields.weights == PUBLISHED:
         digest.update(PUBLISHED.encode())
         return digest.hexdigest()
-    with open(fields.weights, "rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
+    return hash_file(fields.weights, digest)
 
 
 def check_fields(fields: Fields) -> None:

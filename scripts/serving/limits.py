@@ -56,11 +56,11 @@ class RefusedError(Exception):
         super().__init__(message)
         self.status = status
         self.headers = headers
-        self.body = error_body(message, status, param, code)
+        self.body = error_body(message, status, param, code=code)
 
 
 def error_body(
-    message: str, status: int, param: str | None = None, code: str | None = None
+    message: str, status: int, param: str | None = None, *, code: str | None
 ) -> dict[str, Any]:
     """Returns an error in the shape of OpenAI's API."""
     kinds = [kind for first, kind in ERROR_TYPES.items() if status >= first]

@@ -83,7 +83,7 @@ def is_local(bound: Sequence[socket.socket]) -> bool:
 
 
 def local_names(
-    host: str, bound: Sequence[socket.socket], others: Sequence[str] = ()
+    host: str, bound: Sequence[socket.socket], others: Sequence[str]
 ) -> tuple[str, ...]:
     """Returns the names by which this machine calls local sockets, and others as they are."""
     names = (*LOCAL_NAMES, host.lower(), *(one.getsockname()[0] for one in bound))

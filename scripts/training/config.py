@@ -23,7 +23,7 @@ COMMAND_LINE_ONLY = ("config", "dump_config", *SAID_ONCE)
 INSTEAD = {"steps": "epochs", "epochs": "steps"}  # One is given instead of the other.
 
 
-def read_config(path: Path, *kinds: type) -> dict[str, Any]:
+def read_config(path: Path, kind: type) -> dict[str, Any]:
     """Returns the options of a config file, each of its setting's type.
 
     Raises:
@@ -31,7 +31,7 @@ def read_config(path: Path, *kinds: type) -> dict[str, Any]:
             wrong value; or it is YAML, and the library for it is not installed.
         OSError: it cannot be read.
     """
-    settings = {setting.key: setting for setting in all_settings(*kinds).values()}
+    settings = {setting.key: setting for setting in all_settings(kind).values()}
     try:
         given = dict(options_of(parse_file(path), settings))
         check_contradictions(given)

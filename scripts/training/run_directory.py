@@ -108,7 +108,7 @@ class RunDirectory:
         record: dict[str, Any],
         devices: Sequence[str],
         before: dict[str, Any] | None,
-        num_processes: int = 1,
+        num_processes: int,
     ) -> None:
         """Records what runs, and that so many processes begin, this one on these devices.
 

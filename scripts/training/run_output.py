@@ -7,7 +7,8 @@ import math
 import shutil
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -69,11 +70,16 @@ class RunOutput:
 def describe_model(model: keras.Model) -> str:
     """Returns the size of a model, and the versions of what it runs on, in one line."""
     count = sum(math.prod(variable.shape) for variable in model.variables)
-    size = sum(math.prod(v.shape) * tf.as_dtype(v.dtype).size for v in model.variables)
+    size = total_bytes(model.variables) / 1e6
     return (
-        f"model | {len(model.variables)} variables | {count:,} numbers | {size / 1e6:.1f} MB | "
+        f"model | {len(model.variables)} variables | {count:,} numbers | {size:.1f} MB | "
         f"tensorflow {tf.__version__} | keras {keras.__version__}"
     )
+
+
+def total_bytes(variables: Iterable[Any]) -> int:
+    """Returns the bytes of the values of some variables."""
+    return sum(math.prod(one.shape) * tf.as_dtype(one.dtype).size for one in variables)
 
 
 def describe_evaluation(session: Session, step: int, metrics: Mapping[str, float]) -> str:

@@ -198,7 +198,7 @@ class AsyncStep:
         with tower.scope():
             values, totals = tower.read(upload), None
             if tower.needs_denominators:
-                totals = tower.weigh(shards[0], batch_number, upload=upload)
+                totals = tower.weigh(shards[0], batch_number, upload)
             sums = tower.run(values, shards[0], batch_number, totals)
             before = [values[id(state)] for state in copies.shared.states]
             change = self.update.average(total_of(sums), before)

@@ -132,7 +132,7 @@ class TrainStep(TracedStep):
         upload = upload_for(copies.shared.read_whole, copies.devices, self.devices)
         if self.towers[0].needs_denominators:
             with self._rendezvous() as rendezvous:
-                parts = [tower.weigh(shard, step, rendezvous, upload) for tower, shard in pairs]
+                parts = [tower.weigh(shard, step, upload, rendezvous) for tower, shard in pairs]
             totals = self.exchange.sum_denominators(parts)
         with self._rendezvous() as rendezvous:
             return [tower(shard, step, totals, rendezvous, upload) for tower, shard in pairs]

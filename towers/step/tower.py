@@ -135,11 +135,7 @@ class Tower:
         return sums
 
     def weigh(
-        self,
-        shard: Shard,
-        step: tf.Tensor,
-        rendezvous: Rendezvous = ALONE,
-        upload: Upload | None = None,
+        self, shard: Shard, step: tf.Tensor, upload: Upload | None, rendezvous: Rendezvous = ALONE
     ) -> Denominators:
         """Returns the denominators of the losses over a shard; arguments as in `__call__`.
 

@@ -36,7 +36,7 @@ def gather_variables(
     variables: keras.Model | Sequence[keras.Variable],
     batch_spec: Any,
     *,
-    compiled: bool = False,
+    compiled: bool,
 ) -> SharedVariables:
     """Returns the variables of a tower function; an unbuilt model is built on this device.
 

@@ -197,19 +197,21 @@ def test_a_killed_preparation_goes_on_where_it_was(folder, tmp_path, monkeypatch
 
     files = open_image_files(folder, tmp_path)
     monkeypatch.setattr(preparation, "EXAMPLES_OF_SHARD", 5)
-    write_shard, written = preparation.write_shard, []
+    write_records, written = preparation.write_records, []
 
     def dying(path, records):
         if len(written) == 3:
             raise KeyboardInterrupt
         written.append(path.name)
-        write_shard(path, records)
+        write_records(path, records)
 
-    monkeypatch.setattr(preparation, "write_shard", dying)
+    monkeypatch.setattr(preparation, "write_records", dying)
     with pytest.raises(KeyboardInterrupt):
         prepare_records(files, tmp_path, **SILENT)
     assert not list(tmp_path.glob("images-*"))
-    monkeypatch.setattr(preparation, "write_shard", lambda *a: (written.append(a), write_shard(*a)))
+    monkeypatch.setattr(
+        preparation, "write_records", lambda *a: (written.append(a), write_records(*a))
+    )
     prepared = prepare_records(files, tmp_path, **SILENT)
     assert len(written) == len(list(prepared.folder.glob("*.tfrecord")))
     assert open_image_files(prepared.folder, tmp_path).key == files.key

@@ -21,7 +21,7 @@ def make_run(path, rate, *, steps=(10, 20, 30), saved=True, ends=True, finished=
     directory = RunDirectory(path)
     fields = {"batch_size": 4, "learning_rate": rate}
     record = {**RECORD, "fields": fields, "best_metric": "accuracy"}
-    directory.begin(record, ["CPU"], None)
+    directory.begin(record, ["CPU"], None, num_processes=1)
     directory.begin(record, ["CPU"], directory.read(), num_processes=2)
     metrics = MetricsFile(directory.metrics)
     for number, step in enumerate(steps):

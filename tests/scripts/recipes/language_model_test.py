@@ -66,7 +66,7 @@ def check_loss_and_text(run, run_dir, capsys):
     assert 1 < report["character_perplexity"] < report["perplexity"]
     prompt = opened.text.encode("one morning anna")
     decoding = Decoding(top_k=1, max_length=12)
-    (written,) = generate(opened, decoding, prompt)
+    (written,) = generate(opened, decoding, prompt, 0)
     read = [opened.text.begin, *prompt]
     for word in written:
         logits = opened.model(np.array([read], np.int32))[0, -1].numpy()
@@ -75,7 +75,7 @@ def check_loss_and_text(run, run_dir, capsys):
         read.append(word)
     bias = opened.model.output_bias.numpy()
     opened.model.output_bias.assign(np.where(np.arange(len(bias)) == opened.text.stop, 99.0, bias))
-    assert generate(opened, decoding, prompt) == [[]]  # Its document ends.
+    assert generate(opened, decoding, prompt, 0) == [[]]  # Its document ends.
     assert run("generate", run_dir, "--prompt", "one morning anna", "--length", "5") == 0
     assert capsys.readouterr().out.startswith("one morning anna")
     assert run("generate", run_dir, "--prompt", "\udcc4\udce3") == 2  # No UTF-8.

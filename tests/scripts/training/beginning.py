@@ -17,7 +17,7 @@ TEXT = TextCodec(TextSettings("en"), build_vocabulary({"hello": 2, "world": 1}, 
 def begin(path):
     """Checks the directory, records a run and saves its text, as `towers train` does."""
     directory = RunDirectory(path)
-    directory.begin(RECORD, ["CPU"], find_run(directory, RECORD))
+    directory.begin(RECORD, ["CPU"], find_run(directory, RECORD), 1)
     TEXT.save(directory.text)
 
 
