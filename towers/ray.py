@@ -16,13 +16,14 @@ from typing import Any
 
 import keras
 
+from towers.ground.checkpoint_names import BEST
 from towers.ground.extras import import_extra
 from towers.saving.checkpoint_folder import CheckpointFolder
 
 ray_train = import_extra("ray.train", "ray", "towers.ray trains on Ray")
 collective = import_extra("ray.train.collective", "ray", "towers.ray trains on Ray")
 
-BEST = "best.ckpt.npz"
+CHECKPOINTS = "checkpoints"
 OWN = (".ray", ".lock")  # Of this machine's folder alone.
 MOST_COPIES = 2  # One that is written to the storage, and one that waits.
 
@@ -49,7 +50,7 @@ class Run(keras.callbacks.Callback):
         self._is_chief = ray_train.get_context().get_world_rank() == 0
         self._logs: dict[str, float] = {}
         self._is_due = False  # Whether an epoch was not reported yet.
-        self._copied: Path | None = None  # The checkpoint that was reported last.
+        self._copied: tuple[int, str, int] | None = None  # The checkpoint that was reported last.
         # What a lost worker left here. No new copy is made before all workers are here.
         shutil.rmtree(self.folder / OWN[0], ignore_errors=True)
         if self._is_chief:
@@ -67,14 +68,18 @@ class Run(keras.callbacks.Callback):
             metrics: names and numbers.
             last: whether the training ends here, so that its checkpoint is never left out.
         """
-        CheckpointFolder(self.folder / "checkpoints").wait()
-        newest = newest_checkpoint(self.folder) if self._is_chief else None
-        if newest == self._copied or (self._num_copies() >= MOST_COPIES and not last):
+        checkpoints = CheckpointFolder(self.folder / CHECKPOINTS)
+        checkpoints.wait()
+        newest = checkpoints.newest() if self._is_chief else None
+        # A best one replaces another of its name, and may have its serial.
+        saved = newest and (*newest, (checkpoints.path / newest[1]).stat().st_mtime_ns)
+        if saved == self._copied or (self._num_copies() >= MOST_COPIES and not last):
             newest = None
-        self._copied = newest or self._copied
+        else:
+            self._copied = saved
         ray_train.report(
             dict(metrics),
-            checkpoint=newest and ray_train.Checkpoint.from_directory(self._copy(newest)),
+            checkpoint=newest and ray_train.Checkpoint.from_directory(self._copy(newest[1])),
             checkpoint_upload_mode=ray_train.CheckpointUploadMode.ASYNC,  # Removes the copy.
         )
 
@@ -99,12 +104,12 @@ class Run(keras.callbacks.Callback):
         copies = self.folder / OWN[0]
         return len(os.listdir(copies)) if copies.exists() else 0
 
-    def _copy(self, newest: Path) -> str:
+    def _copy(self, newest: str) -> str:
         """Returns a folder with what Ray is to keep: the run with its newest checkpoint."""
 
         def left_out(folder: str, names: list[str]) -> set[str]:
-            is_of_checkpoints = folder == os.fspath(newest.parent)
-            return {*OWN, *(set(names) - {newest.name, BEST} if is_of_checkpoints else ())}
+            is_of_checkpoints = folder == os.fspath(self.folder / CHECKPOINTS)
+            return {*OWN, *(set(names) - {newest, BEST} if is_of_checkpoints else ())}
 
         copies = self.folder / OWN[0]
         copies.mkdir(exist_ok=True)
@@ -120,11 +125,8 @@ class Run(keras.callbacks.Callback):
         if checkpoint is None:
             return
         with checkpoint.as_directory() as copy:
-            stored, own = newest_checkpoint(Path(copy)), newest_checkpoint(self.folder)
-            if stored is not None and (own is None or own.name < stored.name):
+            stored, own = (
+                CheckpointFolder(run / CHECKPOINTS).newest() for run in (Path(copy), self.folder)
+            )
+            if stored is not None and (own is None or own < stored):
                 shutil.copytree(copy, self.folder, dirs_exist_ok=True)
-
-
-def newest_checkpoint(folder: Path) -> Path | None:
-    """Returns the file of the newest checkpoint in a run's folder."""
-    return max((folder / "checkpoints").glob("step-*.ckpt.npz"), default=None)

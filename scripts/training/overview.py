@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import datetime
 import os
-import re
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import towers
+from towers.ground.checkpoint_names import OF_STEP
 from towers.scripts.shown import decimals
 from towers.scripts.training.fields import in_words_of_today
 from towers.scripts.training.run_directory import RunDirectory
@@ -20,7 +20,6 @@ END, TEST, TRAIN = (
     towers.actions.MetricsFile.END, towers.actions.MetricsFile.TEST,
     towers.actions.MetricsFile.TRAIN,
 )  # fmt: skip
-CHECKPOINT = re.compile(r"step-(\d+)\.ckpt\.npz")
 
 
 class Overview(NamedTuple):
@@ -150,5 +149,5 @@ def state_of(ends: list[dict[str, Any]], is_saved: bool) -> str:
 def checkpoint_steps(folder: Path) -> list[int]:
     """Returns the steps of the checkpoints, in the order in which they were saved."""
     found = [(path.stat().st_mtime, path.name) for path in folder.glob("step-*")]
-    matches = (CHECKPOINT.fullmatch(name) for _, name in sorted(found))
+    matches = (OF_STEP.fullmatch(name) for _, name in sorted(found))
     return [int(match[1]) for match in matches if match]

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import towers
+from towers.ground.checkpoint_names import BEST, OF_STEP, SUFFIX
 from towers.ground.quiet import import_tensorflow_quietly
 from towers.scripts.training.fields import in_words_of_today
 
@@ -59,7 +60,7 @@ RUNS = pathlib.Path("runs")  # Where `towers train` makes directories.
 LEFTOVERS = {".lock", ".run.json.partial"}
 
 # The names of what a run writes into checkpoints/ and summaries/, unfinished files included.
-CHECKPOINT = re.compile(r"(step-\d+|best)\.ckpt\.npz(\.\w+)?")
+CHECKPOINT = re.compile(rf"({OF_STEP.pattern}|{re.escape(BEST)})(\.\w+)?")
 CURVE = re.compile(
     r".*tfevents.*|damaged-\d+-.*|rewriting\.partial|.*\.xplane\.pb|.*\.trace\.json\.gz"
 )
@@ -85,7 +86,7 @@ class RunDirectory:
     @property
     def is_unsaved(self) -> bool:
         """Whether the run saved no checkpoint, so that nothing is lost with it."""
-        return not any(self.checkpoints.glob("*.ckpt.npz"))
+        return not any(self.checkpoints.glob(f"*{SUFFIX}"))
 
     @property
     def free_name(self) -> str:

@@ -6,7 +6,6 @@ import contextlib
 import errno
 import math
 import os
-import re
 import warnings
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from towers.ground.arguments import check_at_least
+from towers.ground.checkpoint_names import BEST, OF_STEP, SUFFIX
 from towers.ground.durable import make_folder
 from towers.saving.checkpoint_files import (
     PARTIAL,
@@ -27,7 +27,6 @@ from towers.saving.checkpoint_files import (
     write_snapshot,
 )
 
-SUFFIX = ".ckpt.npz"
 WRITING: dict[Path, Future[None]] = {}  # What is written beside the training, by folder.
 
 
@@ -178,6 +177,15 @@ class CheckpointFolder:
             )
         return None
 
+    def newest(self) -> tuple[int, str] | None:
+        """Returns serial and name of the file that was saved last, or None without any.
+
+        A later save has a larger serial. Files whose manifests are damaged are passed over.
+        """
+        self.wait()
+        found = ((serial_of(path), path.name) for path in self._newest_first())
+        return next(((serial, name) for serial, name in found if serial is not None), None)
+
     def best(self) -> Checkpoint | None:
         """Returns the best checkpoint, or None; raises DamagedCheckpointError if it is damaged."""
         self.wait()
@@ -197,7 +205,7 @@ class CheckpointFolder:
     @property
     def best_path(self) -> Path:
         """The file of the best checkpoint."""
-        return self.path / f"best{SUFFIX}"
+        return self.path / BEST
 
     @property
     def has_best(self) -> bool:
@@ -231,7 +239,7 @@ class CheckpointFolder:
             names = os.listdir(self.path)
         except FileNotFoundError:
             return {}
-        matches = (re.fullmatch(rf"step-(\d{{8,}}){re.escape(SUFFIX)}", name) for name in names)
+        matches = map(OF_STEP.fullmatch, names)
         serials: dict[int, int | None] = {}
         for step in (int(match[1]) for match in matches if match):
             with contextlib.suppress(FileNotFoundError):  # A training has removed it since.
