@@ -7,6 +7,7 @@ import warnings
 import keras
 import numpy as np
 
+from towers.devices.kernels import levels_to_caller
 from towers.ground.private_apis import get_random_seed
 
 AUTO = 16  # Steps of a call: what is left of the host's time for a call is small.
@@ -32,7 +33,7 @@ def limited_epochs(epochs: int) -> int:
     most = keras.config.max_epochs()
     if not most or epochs <= most:
         return epochs
-    warnings.warn(f"Limiting epochs to {most}", stacklevel=4)
+    warnings.warn(f"Limiting epochs to {most}", stacklevel=levels_to_caller())
     return most
 
 
@@ -41,5 +42,5 @@ def limited_steps(steps: int | None) -> int | None:
     most = keras.config.max_steps_per_epoch()
     if not most or (steps and steps <= most):
         return steps
-    warnings.warn(f"Limiting steps_per_epoch to {most}", stacklevel=3)
+    warnings.warn(f"Limiting steps_per_epoch to {most}", stacklevel=levels_to_caller())
     return most

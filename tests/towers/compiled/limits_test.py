@@ -56,6 +56,7 @@ def test_a_limit_is_told():
     assert [str(one.message) for one in told] == [
         "Limiting epochs to 2", "Limiting steps_per_epoch to 3",
     ]  # fmt: skip
+    assert {one.filename for one in told} == {__file__}
 
 
 def losses(keras_seed, rate=0.0, **options):
