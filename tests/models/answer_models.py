@@ -1,11 +1,7 @@
-"""What every model of answers is asked, and how its steps answer."""
+"""How the steps of every model of answers answer."""
 
 import numpy as np
 import tensorflow as tf
-
-VOCABULARY, START, END, FORBIDDEN = 30, 1, 2, (0, 1, 3)
-QUESTION = np.array([[4, 9, 17, 5, 8], [6, 29, 0, 0, 0], [7, 0, 0, 0, 0]], np.int32)
-ANSWER = np.array([[1, 12, 13, 4], [1, 5, 0, 0], [1, 21, 22, 0]], np.int32)
 
 
 def step_by_step(model, question, answer_inputs):

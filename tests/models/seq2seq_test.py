@@ -7,19 +7,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.models.answer_models import (
-    ANSWER,
-    END,
-    FORBIDDEN,
-    QUESTION,
-    START,
-    VOCABULARY,
-    step_by_step,
-)
+from tests.models.answer_models import step_by_step
 from towers.models.attention import KINDS
 from towers.models.decoding import Decoding, decode
 from towers.models.seq2seq import CELLS, Seq2Seq
 
+VOCABULARY, START, END, FORBIDDEN = 30, 1, 2, (0, 1, 3)
+QUESTION = np.array([[4, 9, 17, 5, 8], [6, 29, 0, 0, 0], [7, 0, 0, 0, 0]], np.int32)
+ANSWER = np.array([[1, 12, 13, 4], [1, 5, 0, 0], [1, 21, 22, 0]], np.int32)
 SIZES = {"embedding_size": 6, "hidden_size": 8}
 
 SHAPES = [

@@ -7,14 +7,9 @@ import tensorflow as tf
 
 import towers
 from tests.helpers import tower_devices
-from tests.towers.compiled.fit_test import (  # noqa: F401  The last is a fixture.
-    X,
-    Y,
-    check_trains_as_keras,
-    float64,
-    network,
-)
+from tests.towers.compiled.fit_test import X, Y, check_trains_as_keras, network
 
+pytestmark = pytest.mark.usefixtures("float64")
 Z = np.random.default_rng(4).normal(size=(20, 1))
 SPARSE = np.where(X > 0, X, 0.0)
 
