@@ -56,10 +56,10 @@ def pairs(language, part):
 @pytest.mark.parametrize(
     ("language", "part", "digest"),
     [
-        ("en", "train", "ffca98604844753a4aa2131015940dda8c453a036044869ce458702521dc8434"),
-        ("en", "held_out", "d97a0a9e0fb8e7ea137f8c8838eaf5a38d61751f6e14ae3074298c0ed6765752"),
-        ("zh", "train", "2f49f2834e054b937fa40748825f2692a60e156464305c75691ee1c231258539"),
-        ("zh", "held_out", "3aef35115942238a5941dd58436d37fea8e519f3e5d9f5624e3bbe165d95ee37"),
+        ("en", "train", "9513f130a1392e411c3e086aee08059c6ed78260c3c05e173eeb916e65d75210"),
+        ("en", "held_out", "ef3977c21dc96b548179c1c23de47b1976deef01c74a0eb9e1fd3f80f2b3e8cd"),
+        ("zh", "train", "38e5dfc9a2d72f4a22f4d278eea1d76de7c7f2bc645f4458f3e7464e7397f687"),
+        ("zh", "held_out", "d1b70844706feb2d3df7c451dbf9d3dd2b21852717d102d57575f548437102a6"),
     ],
 )
 def test_the_dialogues_and_their_order_never_change(language, part, digest):
