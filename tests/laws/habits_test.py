@@ -15,6 +15,7 @@ import tensorflow as tf
 import towers
 from tests.helpers import tower_devices
 from tests.paths import ROOT
+from towers.layers.calls import TWINS
 
 pytestmark = pytest.mark.usefixtures("float64")
 RANDOM = np.random.default_rng(11)
@@ -231,10 +232,10 @@ def between_devices(depth):
             loss = tf.reduce_mean(model(x) ** 2)
         return tape.gradient(loss, model.trainable_variables)
 
-    with towers.layers_on(tower_devices(2)) as scope:
+    with towers.layers_on(tower_devices(2)):
         step(tf.constant(X))
         step(tf.constant(X))
-        (twin,) = scope._twins.values()
+        (twin,) = vars(step)[TWINS].values()
         graph = twin.get_concrete_function(tf.TensorSpec([None, 4], tf.float64)).graph
     needed, rest = set(), [one.op for one in graph.outputs]
     while rest:

@@ -402,6 +402,27 @@ def recording_again(tape: Any) -> Iterator[bool]:
         tapes.pop_tape(tape._tape)
 
 
+def order_of_gradients(tensors: Sequence[Any], variables: Sequence[Any]) -> int:
+    """Returns of which order gradients by these may be asked: 0, 1, or 2 for any other.
+
+    Also a persistent tape and one that goes forward ask for others.
+
+    Args:
+        tensors: tensors, which are no variables.
+        variables: Keras variables, which are read then.
+    """
+    from tensorflow.python.eager import forwardprop_util, tape
+    from tensorflow.python.ops.gradients_util import PossibleTapeGradientTypes
+
+    stored = list(map(stored_value, variables))
+    for variable in stored:
+        tape.variable_accessed(variable)
+    given = [*tensors, *(variable.handle for variable in stored)]
+    if forwardprop_util.pack_tangents(given).tangents:
+        return 2
+    return int(PossibleTapeGradientTypes(given))
+
+
 def push_of_tapes() -> tuple[Any, str]:
     """Returns the class and the name of what a `tf.GradientTape` calls when it begins to record."""
     from tensorflow.python.eager.backprop import GradientTape

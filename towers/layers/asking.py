@@ -9,7 +9,6 @@ common. What is left to differ is rounding.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -19,8 +18,8 @@ import numpy as np
 import tensorflow as tf
 
 from towers.ground.private_apis import could_possibly_record, flatten_layers, stop_recording
-from towers.layers.draws import draws_by_row
-from towers.layers.part import LARGE, Call, Outcome, Surroundings
+from towers.layers.draws import draws_by_row, numbers_kept
+from towers.layers.part import LARGE, Call, Outcome, Surroundings, is_plain
 from towers.layers.scope import CallScope
 from towers.layers.sources import CONCATENATE, FIRST, KINDS, MEAN, SUM, Way
 from towers.step.sums import way_to_merge
@@ -79,21 +78,15 @@ def ask(call: Call, devices: Sequence[str], *, traces: bool = True) -> Answer:
     if call.leaves[rows[0]].shape[0] == 0:
         return not_cut(call, "takes no rows")
     try:
-        quiet = stop_recording() if could_possibly_record() else contextlib.nullcontext()
-        with quiet, warnings.catch_warnings():  # A layer may have a tape of its own.
-            warnings.simplefilter("ignore")  # What a layer says of so few rows is no user's.
+        with unnoticed():
             around = call.looks_around(rows) if traces else Surroundings()
-            if around.takes_others:
-                return not_cut(call, "computes from tensors that are not given to it")
-            if around.mixes:
-                return not_cut(call, "looks up rows of a table by the batch and besides")
-            if around.refused:
-                return not_cut(call, around.refused)
-            ways = ways_of(call, rows, devices)
+            if around.refusal():
+                return not_cut(call, around.refusal())
+            ways = ways_of(call, rows, devices, with_all=traces and len(devices) > 1)
         couples, is_linear = False, True
         if around.has_gradient and not isinstance(ways, str):  # A tape records again.
             couples, is_linear = ask_gradient(call.with_gradient(ways), rows, devices)
-    except (ValueError, TypeError, RuntimeError, IndexError, tf.errors.OpError) as error:
+    except Exception as error:  # Of any kind: it is the user's code.
         return not_cut(call, f"cannot be called with a part of its rows ({summary(error)})")
     if isinstance(ways, str) or couples:
         return not_cut(call, f"{COUPLES} in its gradient" if couples else str(ways))
@@ -105,13 +98,23 @@ def ask(call: Call, devices: Sequence[str], *, traces: bool = True) -> Answer:
     )
 
 
+@contextlib.contextmanager
+def unnoticed() -> Iterator[None]:
+    """The scope in which a layer is called without a trace in tapes, generators and warnings."""
+    # A layer may have a tape of its own.
+    quiet = stop_recording() if could_possibly_record() else contextlib.nullcontext()
+    with quiet, numbers_kept(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # What a layer says of so few rows is no user's.
+        yield
+
+
 def ask_gradient(call: Call, rows: Sequence[int], devices: Sequence[str]) -> tuple[bool, bool]:
     """Returns whether a gradient couples rows, and whether it is linear; see `with_gradient`."""
     size = int(call.leaves[rows[0]].shape[0])
     _, count = next(shares(size, len(devices)))
     part = {index: call.leaves[index][:count] for index in rows}
     masks = {index: mask[:count] for index, mask in call.masks(rows).items()}
-    with warnings.catch_warnings(), tf.device(devices[0]):
+    with numbers_kept(), warnings.catch_warnings(), tf.device(devices[0]):
         warnings.simplefilter("ignore")
         large, small = call.part(part, masks, CallScope(0)).outputs
         found = fitting_ways(call, rows, devices)
@@ -132,15 +135,8 @@ def needs_trace(layer: Any, repeated_rows: str) -> bool:
     Keras wrote most layers, and TensorFlow most functions in them; what they look up matters only
     where repeated rows are not summed.
     """
-    layers = flatten_layers(layer)
-    held = [vars(one).values() for one in layers if not isinstance(one, keras.Model)]
-    written = [*map(type, layers), *filter(callable, itertools.chain.from_iterable(held))]
-    modules = [getattr(one, "__module__", None) or "" for one in written]
-    plain = all(one.startswith(("keras.src.", "tensorflow.")) for one in modules)
-    has_table = any(isinstance(one, keras.layers.Embedding) for one in layers)
-    others = (keras.layers.Lambda, keras.layers.TFSMLayer)  # They run what users wrote.
-    runs_others = any(isinstance(one, others) for one in layers)
-    return not plain or runs_others or (has_table and repeated_rows == "keras")
+    has_table = any(isinstance(one, keras.layers.Embedding) for one in flatten_layers(layer))
+    return not is_plain(layer) or (has_table and repeated_rows == "keras")
 
 
 def not_cut(call: Call, reason: str) -> Answer:
@@ -151,14 +147,17 @@ def not_cut(call: Call, reason: str) -> Answer:
 
 def summary(error: BaseException) -> str:
     """Returns the first line of an error, shortened, without what Keras says around it."""
-    _, _, inner = str(error).partition("\x1b[1m")
-    lines = (inner or str(error)).replace("\x1b[0m", "").strip().splitlines() or [""]
+    text = str(error.args[0] if isinstance(error, KeyError) else error)  # Its own is in quotes.
+    _, _, inner = text.partition("\x1b[1m")
+    lines = (inner or text).replace("\x1b[0m", "").strip().splitlines() or [""]
     return f"{type(error).__name__}: {lines[0].split('. ')[0][:80]}"
 
 
-def ways_of(call: Call, rows: Sequence[int], devices: Sequence[str]) -> list[Way] | str:
+def ways_of(
+    call: Call, rows: Sequence[int], devices: Sequence[str], *, with_all: bool = False
+) -> list[Way] | str:
     """Returns how each tensor that comes out becomes one, or why towers cannot know that."""
-    found = fitting_ways(call, rows, devices)
+    found = fitting_ways(call, rows, devices, with_all=with_all)
     if isinstance(found, str):
         return found
     if any({Way(MEAN), Way(SUM)} <= fitting for fitting in found):
@@ -166,16 +165,30 @@ def ways_of(call: Call, rows: Sequence[int], devices: Sequence[str]) -> list[Way
     return [min(fitting, key=lambda way: KINDS.index(way.kind)) for fitting in found]
 
 
-def fitting_ways(call: Call, rows: Sequence[int], devices: Sequence[str]) -> list[set[Way]] | str:
-    """Returns all ways in which each tensor that comes out may become one, or why there is none."""
+def fitting_ways(
+    call: Call, rows: Sequence[int], devices: Sequence[str], *, with_all: bool = False
+) -> list[set[Way]] | str:
+    """Returns all ways in which each tensor that comes out may become one, or why there is none.
+
+    Args:
+        call, rows, devices: as in `ask`.
+        with_all: whether all rows are asked together, too, if they fit a device. What follows from
+            their number, such as a tenth of them, shows in no share.
+    """
     size = int(call.leaves[rows[0]].shape[0])
+    spans = list(zip(devices, shares(size, len(devices)), strict=True))
     found: list[list[set[Way]]] = []
-    for device, (start, count) in zip(devices, shares(size, len(devices)), strict=True):
+    for device, (start, count) in [*spans, *([(devices[0], (0, size))] if with_all else [])]:
         if count == 0:
             continue
-        with tf.device(device):
-            weights = moved_weights(call.layer, with_states=bool(found))  # As they are, and moved.
-            columns = compare(call, rows, start, count, weights)
+        try:
+            with tf.device(device):
+                weights = moved_weights(call.layer, with_states=bool(found))  # First as they are.
+                columns = compare(call, rows, start, count, weights)
+        except tf.errors.ResourceExhaustedError:
+            if not found:
+                raise
+            continue
         if isinstance(columns, str):
             return columns
         found.append(columns)

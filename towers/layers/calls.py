@@ -7,7 +7,7 @@ losses, metrics, optimizers, loops.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -22,17 +22,25 @@ from towers.ground.private_apis import (
     Operation,
     VariableWatcher,
     added_losses,
-    could_possibly_record,
     flatten_layers,
     in_stateless_scope,
     is_compiled,
+    order_of_gradients,
     set_keras_mask,
     stored_value,
     twin_of,
 )
 from towers.layers.asking import CUT, INSIDE, WHOLE, Answer, ask, needs_trace, not_cut
 from towers.layers.gradient import Towers
-from towers.layers.part import Call, Outcome, attributes_of, fill, is_tensor, settings_of
+from towers.layers.part import (
+    Call,
+    Outcome,
+    attributes_of,
+    fill,
+    is_plain,
+    is_tensor,
+    settings_of,
+)
 from towers.layers.reads import tapes_counted
 from towers.layers.rows import Cut, even_cut, parts_of
 from towers.layers.scope import CallScope
@@ -47,7 +55,7 @@ MEAN_METRIC = Hook(keras.metrics.Mean, "update_state")
 OPTIONAL = Hook(tf.experimental.Optional, "from_value")
 REPEATED_ROWS = ("sum", "keras")
 NORMS = "BatchNormalization takes each tower's rows by themselves (synchronized=True: all)"
-TAKEN = "_is_taken_in_parts"
+TAKEN, TWINS = "_is_taken_in_parts", "_twins_on_towers"  # Attributes of tensors and functions.
 TOLD_BYTES = 2**20
 TABLES = "an Embedding's repeated rows are summed (repeated_rows='keras': not)"
 
@@ -111,12 +119,10 @@ class LayerCalls:
         self.quiet, self.trains = False, trains
         self._told, self._has_news = "", True
         self._unasked: dict[str, str] = {}
-        self._answers: dict[Any, Answer] = {}
-        self._layers: dict[Any, Any] = {}  # They live as long as their ids are used.
-        self._twins: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # By the function.
-        self._compiled: dict[Any, Any] = {}
+        self._answers: WeakKeyDictionary[Any, dict[Any, Answer]] = WeakKeyDictionary()
+        self._functions: WeakKeyDictionary[Any, dict[Any, Any]] = WeakKeyDictionary()
         self._is_first_call = self._leaves_xla = False
-        self._used: set[Any] = set()  # The trainable variables of first calls.
+        self._used: dict[int, int] = {}  # The sizes of the trainable variables of first calls.
         self._joined = self._most_joined = 0  # In bytes, of a first call.
         self._values = ValuesOnTowers(self._call_values, self.devices)
 
@@ -137,16 +143,16 @@ class LayerCalls:
             return original(function, *args, **kwargs)
         if self._is_first_call:
             return function.python_function(*args, **kwargs)
-        is_new = function not in self._twins
-        if is_new:
-            self._leaves_xla |= is_compiled(function)
+        twins = vars(function).setdefault(TWINS, WeakKeyDictionary())  # They live as long as it.
+        is_new = self not in twins
+        self._leaves_xla |= is_new and is_compiled(function)
         if is_new and tf.executing_eagerly():
             results = self._call_first(function, *args, **kwargs)
-            self._twins[function] = twin_of(function)
+            twins[self] = twin_of(function)
         else:
             if is_new:
-                self._twins[function] = twin_of(function)
-            results = original(self._twins[function], *args, **kwargs)
+                twins[self] = twin_of(function)
+            results = original(twins[self], *args, **kwargs)
         if tf.executing_eagerly():
             self.tell()
         return results
@@ -171,7 +177,7 @@ class LayerCalls:
             ) from error
         finally:
             self._is_first_call = False
-        self._used |= {one.ref() for one in watcher.watched_variables()}
+        self._used |= sizes_of(watcher.watched_variables())
         self._most_joined = max(self._most_joined, self._joined)
         return results
 
@@ -194,22 +200,18 @@ class LayerCalls:
         A layer whose inner layers were asked is told by these.
         """
         ways: dict[str, str] = {}
-        asked = {key for key, *_ in self._answers}
-        for (key, *_), answer in self._answers.items():
-            layer = self._layers[key]
+        answers = [(one, way) for one, known in self._answers.items() for way in known.values()]
+        for layer, answer in answers:
             if isinstance(layer, Values):
                 continue
             inner = flatten_layers(layer, include_self=False) if answer.way == INSIDE else []
-            if not any(id(one) in asked for one in inner):
+            if not any(one in self._answers for one in inner):
                 ways[layer.name] = "" if answer.way == CUT else answer.reason
         ways |= {name: reason for name, reason in self._unasked.items() if name not in ways}
         cut = [name for name, reason in ways.items() if not reason]
         whole = [f"{name} ({reason})" for name, reason in ways.items() if reason]
         inner = [
-            one
-            for (key, *_), answer in self._answers.items()
-            if answer.way == CUT
-            for one in flatten_layers(self._layers[key])
+            one for layer, answer in answers if answer.way == CUT for one in flatten_layers(layer)
         ]
         parts = [f"{len(self.devices)} towers run {listed(cut) or 'no layer'}"]
         share = share_of(inner, self._used)
@@ -263,14 +265,21 @@ class LayerCalls:
 
     def _answer(self, call: Call) -> Answer:
         """Returns how a layer is called; it is asked when it is first called without a graph."""
-        key = call.key()
-        if key not in self._answers:
+        key, answers = call.key(), self._answers.get(call.layer, {})
+        if key not in answers:
             if not call.layer.built or not tf.executing_eagerly():
                 return self._leave(call)
-            self._layers[id(call.layer)], self._has_news = call.layer, True
-            traces = needs_trace(call.layer, self.repeated_rows)
-            self._answers[key] = ask(call, self.devices, traces=traces)
-        return self._answers[key]
+            answers[key], self._has_news = self._ask(call), True
+            self._answers[call.layer] = answers
+        return answers[key]
+
+    def _ask(self, call: Call) -> Answer:
+        """Returns how a layer is called."""
+        answer = ask(call, self.devices, traces=needs_trace(call.layer, self.repeated_rows))
+        has_states = isinstance(call.layer, (keras.layers.RNN, keras.layers.Bidirectional))
+        if answer.way == CUT and len(answer.ways) > 1 and not has_states and call.is_chained():
+            return not_cut(call, "returns or keeps a tensor and another one that follows from it")
+        return answer
 
     def _leave(self, call: Call) -> Answer:
         """Returns the answer for a layer that cannot be asked now; those in it may be cut."""
@@ -281,43 +290,44 @@ class LayerCalls:
         return answer
 
     def _call_without_graph(self, call: Call, answer: Answer) -> Any:
-        """Returns what a layer returns that is called without a graph, if possible by a function.
+        """Returns what a layer returns without a graph; instead of Keras's own, calls a function.
 
-        The function is traced anew for other values that the layers may read.
+        Layers that users wrote may read anything, each time something else. A function has one
+        gradient, which has none of its own.
         """
         if call.num_rows(answer.rows) < len(self.devices):
             with alone():
                 return call.whole()
-        settings = settings_of(call.layer)
-        if settings is None or attributes_of(call.layer):
+        order = order_of_gradients(call.tensors(), call.layer.trainable_variables)
+        if order > 1 or attributes_of(call.layer) or not is_plain(call.layer):
             return put_together(*self._cut(call, answer))
-        records = could_possibly_record()
-        key = (call.key(), settings, records)
-        if key not in self._compiled:
-            self._compiled[key] = self._compile(call, answer, records=records)
-        function, outcomes = self._compiled[key]
+        functions = self._functions.setdefault(call.layer, {})
+        key = (call.key(), settings_of(call.layer), order)
+        if key not in functions:
+            functions[key] = self._compile(call, answer, records=order > 0)
+        function, outcome = functions[key]
         # The gradient of a function has a 0 where that of an output that is not used has none.
-        outputs = [one for one in tf.nest.flatten(outcomes[0].outputs) if is_tensor(one)]
-        if records and len(list(filter(is_differentiable, outputs))) > 1:
+        outputs = list(filter(is_differentiable, tf.nest.flatten(outcome.outputs)))
+        if outcome.losses or outcome.stored or (order and len(outputs) > 1):
             return put_together(*self._cut(call, answer))
         with alone():
             joined = function(call.tensors(), call.masks(answer.rows))
-        return put_together(outcomes[0], joined)
+        return put_together(outcome, joined)
 
-    def _compile(self, call: Call, answer: Answer, *, records: bool) -> tuple[Any, list[Outcome]]:
+    def _compile(self, call: Call, answer: Answer, *, records: bool) -> tuple[Any, Outcome]:
         """Returns the function of a call's tensors and masks, and what came out of its trace."""
         outcomes: list[Outcome] = []
 
         def cut(tensors: list[tf.Tensor], masks: dict[int, tf.Tensor]) -> list[tf.Tensor]:
             again = call.with_tensors(tensors, masks)
             outcome, joined = self._cut(again, answer, for_function=records)
-            outcomes[:] = [outcome]
+            outcomes.append(outcome)
             return joined
 
         function = tf.function(cut, autograph=False, reduce_retracing=True)
         with alone():
             function.get_concrete_function(call.tensors(), call.masks(answer.rows))
-        return function, outcomes
+        return function, outcomes[0]
 
     def _cut(
         self, call: Call, answer: Answer, *, for_function: bool = False
@@ -399,16 +409,21 @@ def of_values(original: Any, nest: Any) -> Any:
     )
 
 
-def share_of(layers: Sequence[Any], used: Iterable[Any]) -> float:
+def share_of(layers: Sequence[Any], used: Mapping[int, int]) -> float:
     """Returns how many of the numbers in trainable variables are in those of some layers.
 
     Args:
         layers: the layers.
-        used: references to the variables that a step reads, which may be in none of them.
+        used: the sizes of the variables that a step reads, which may be in none of them.
     """
-    own = {stored_value(one).ref() for layer in layers for one in layer.trainable_variables}
-    sizes = {one: one.deref().shape.num_elements() for one in {*own, *used}}
-    return sum(sizes[one] for one in own) / max(sum(sizes.values()), 1) if sizes else 1.0
+    trained = (one for layer in layers for one in layer.trainable_variables)
+    own = sizes_of(map(stored_value, trained))
+    return sum(own.values()) / max(sum({**own, **used}.values()), 1) if own or used else 1.0
+
+
+def sizes_of(variables: Iterable[tf.Variable]) -> dict[int, int]:
+    """Returns by a variable's id how many numbers it has."""
+    return {id(one): one.shape.num_elements() for one in variables}
 
 
 def joined_on(device: str, size: int) -> str:

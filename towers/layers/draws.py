@@ -10,10 +10,12 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import random
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from towers.ground.hooks import Hook
@@ -28,6 +30,17 @@ class RowRange(NamedTuple):
 
 
 DRAWS = {name: Hook(module, name) for module, name in random_ops()}
+
+
+@contextlib.contextmanager
+def numbers_kept() -> Iterator[None]:
+    """The scope that leaves the generators of Python and NumPy as they were before it."""
+    of_python, of_numpy = random.getstate(), np.random.get_state()
+    try:
+        yield
+    finally:
+        random.setstate(of_python)
+        np.random.set_state(of_numpy)
 
 
 @contextlib.contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -26,6 +27,7 @@ from towers.variables.tower_scope import depends_on
 
 CUSTOM = b"CustomGradient-"  # What TensorFlow calls those in a graph.
 ASSIGNMENT = re.compile(rb"Assign\w*VariableOp|ResourceScatter")
+MESSAGE = re.compile(rb"Write\w*Summary|PrintV2")
 LARGE = 1024.0  # A power of two, by which numbers are scaled without rounding.
 TENSORS = (tf.Tensor, tf.SparseTensor, tf.RaggedTensor, tf.IndexedSlices)
 
@@ -76,11 +78,18 @@ class Outcome(NamedTuple):
 
     def tensors(self) -> list[tf.Tensor]:
         """Returns all tensors in a fixed order, the assigned values excepted."""
-        found = [one for one in tf.nest.flatten(self.outputs) if is_tensor(one)]
+        found = list(filter(is_tensor, tf.nest.flatten(self.outputs)))
         found += [mask for mask in self.masks if mask is not None]
         found += [loss for _, loss in self.losses]
+        return found + self._kept()
+
+    def own_tensors(self) -> list[tf.Tensor]:
+        """Returns those of them that the layer returned or keeps."""
+        return list(filter(is_tensor, tf.nest.flatten(self.outputs))) + self._kept()
+
+    def _kept(self) -> list[tf.Tensor]:
         kept = [leaf for one in self.stored for leaf in tf.nest.flatten(one.value)]
-        return found + list(filter(is_tensor, kept))
+        return list(filter(is_tensor, kept))
 
 
 class Surroundings(NamedTuple):
@@ -90,8 +99,9 @@ class Surroundings(NamedTuple):
         takes_others: whether it takes tensors that are neither arguments nor kept.
         fixed: the indices of the variables whose rows are looked up whatever the batch is.
         mixes: whether rows of one variable are looked up in both ways.
-        refused: how it assigns what a part cannot: a `tf.Variable`, which no scope of Keras's holds
-            back, or a value that does not leave its loop or branch; "" if it does not.
+        refused: what no part of it should do: assign a `tf.Variable`, which no scope of Keras's
+            holds back, or a value that does not leave its loop or branch; print, or write a
+            summary; "" if there is nothing.
         has_gradient: whether something in it has a custom gradient.
         is_closed: whether it reads its own variables alone, each by the value that it is given or
             row by row.
@@ -104,6 +114,12 @@ class Surroundings(NamedTuple):
     has_gradient: bool = False
     is_closed: bool = True
 
+    def refusal(self) -> str:
+        """Returns why the layer runs whole, the end of a sentence; "" if it may be cut."""
+        if self.takes_others:
+            return "computes from tensors that are not given to it"
+        return "looks up rows of a table by the batch and besides" if self.mixes else self.refused
+
 
 class Call:
     """A layer's call with its arguments.
@@ -114,24 +130,29 @@ class Call:
         args, kwargs: its arguments, nests of tensors and other values.
 
     Attributes:
-        layer: as given.
         leaves: the flat arguments.
     """
 
     def __init__(self, layer: Any, run: Callable[..., Any], args: Any, kwargs: Any):
-        self.layer, self._run = layer, run
+        self._layer, self._run = weakref.ref(layer), run  # A function may outlive a layer.
         self._structure = (args, kwargs)
         self.leaves = tf.nest.flatten(self._structure)
 
+    @property
+    def layer(self) -> Any:
+        """The layer."""
+        return self._layer()
+
     def key(self) -> Any:
-        """Returns what tells calls apart that may need another answer."""
+        """Returns what tells calls of the layer apart that may need another answer."""
         told = [
             (leaf.dtype.name, leaf.shape.rank, get_keras_mask(leaf) is None)
             if is_tensor(leaf)
             else as_key(leaf)
             for leaf in self.leaves
         ]
-        return (id(self.layer), tuple(told))
+        names = tf.nest.pack_sequence_as(self._structure, ["" for _ in told])
+        return (repr(names), tuple(told))
 
     def has_rows(self) -> bool:
         """Returns whether all tensors among the arguments are plain ones, and one has rows."""
@@ -199,10 +220,25 @@ class Call:
         mixed = any(len(ways) > 1 for ways in tables.values())
         takes_others = any(id(tensor) not in known for tensor in outer)
         text = graph.as_graph_def().SerializeToString()
-        refused = "assigns a tf.Variable" if ASSIGNMENT.search(text) else scope.left_within(graph)
+        refused = scope.left_within(graph) or refusal_of(text)
         others = scope.others.keys() - {id(global_seed_generator().state)}
         is_closed = not others and uses_of(graph, variables) <= set(reads)
         return Surroundings(takes_others, fixed, mixed, refused, CUSTOM in text, is_closed)
+
+    def is_chained(self) -> bool:
+        """Returns whether a trace shows a tensor that comes out and is computed from another one.
+
+        On towers none is: each comes out by itself.
+        """
+        found = []
+
+        def call(tensors: list[tf.Tensor]) -> None:
+            outcome = self.with_tensors(tensors, {}).part({}, {}, CallScope(0))
+            out = list(filter(is_differentiable, outcome.own_tensors()))
+            found.extend(depends_on(one, [two]) for one, two in itertools.permutations(out, 2))
+
+        graph_of(call, self.tensors())
+        return any(found)
 
     def with_gradient(self, ways: Sequence[Way]) -> Call:
         """Returns the call that returns two lists of gradients, of its arguments and its weights.
@@ -290,6 +326,13 @@ class Call:
         return Outcome(outputs, masks_out, losses, stored, scope)
 
 
+def refusal_of(graph_def: bytes) -> str:
+    """Returns what a graph does that no part of a call should; "" if there is nothing."""
+    if ASSIGNMENT.search(graph_def):
+        return "assigns a tf.Variable"
+    return "prints, or writes a summary" if MESSAGE.search(graph_def) else ""
+
+
 def uses_of(graph: tf.Graph, variables: Sequence[keras.Variable]) -> set[tf.Operation]:
     """Returns the operations of a trace that take variables whole, by their handles."""
     handles = {id(stored_value(variable).handle) for variable in variables}
@@ -297,16 +340,28 @@ def uses_of(graph: tf.Graph, variables: Sequence[keras.Variable]) -> set[tf.Oper
     return {op for ops in taken for op in ops if op.type != "ResourceGather"}
 
 
-def settings_of(layer: Any) -> Any:
-    """Returns the Python values that layers may read in a call; None if they read other objects."""
-    found = []
+def is_plain(layer: Any) -> bool:
+    """Returns whether Keras wrote a layer and those in it, and TensorFlow the functions in them."""
+    layers = flatten_layers(layer)
+    held = [vars(one).values() for one in layers if not isinstance(one, keras.Model)]
+    written = [*map(type, layers), *filter(callable, itertools.chain.from_iterable(held))]
+    modules = [getattr(one, "__module__", None) or "" for one in written]
+    others = (keras.layers.Lambda, keras.layers.TFSMLayer)  # They run what users wrote.
+    runs_others = any(isinstance(one, others) for one in layers)
+    return all(one.startswith(("keras.src.", "tensorflow.")) for one in modules) and not runs_others
+
+
+def settings_of(layer: Any) -> tuple[Any, ...]:
+    """Returns what a plain layer, and those in it, read in a call beside tensors."""
+    found: list[Any] = []
     for owner in flatten_layers(layer):
+        if isinstance(owner, keras.Model):  # Its layers are all that it reads.
+            continue
+        losses = added_losses(owner)
         for name, value in vars(owner).items():
-            leaves = list(leaves_of(value))
-            if all(isinstance(leaf, (bool, int, float, str, type(None))) for leaf in leaves):
-                found.append((id(owner), name, repr(value)))
-            elif not is_of_keras(owner) and not all(map(is_of_keras, leaves)):
-                return None
+            if value is not losses:
+                read = tuple(as_key(leaf) for leaf in leaves_of(value))
+                found.append((id(owner), name, read))
     return tuple(found)
 
 
@@ -331,9 +386,22 @@ def is_tensor(value: Any) -> bool:
     return isinstance(value, TENSORS)
 
 
+class Same:
+    """An object as a part of a key, equal to itself alone."""
+
+    def __init__(self, value: Any):
+        self._value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Same) and self._value is other._value
+
+    def __hash__(self) -> int:
+        return id(self._value)
+
+
 def as_key(leaf: Any) -> Any:
-    """Returns an argument that is no tensor as part of a key."""
-    return leaf if isinstance(leaf, (bool, int, float, str, type(None))) else type(leaf).__name__
+    """Returns a value that is no tensor as a part of a key: 1, 1.0 and True are three."""
+    return repr(leaf) if isinstance(leaf, (bool, int, float, str, type(None))) else Same(leaf)
 
 
 def attributes_of(layer: Any, *, others: bool = False) -> dict[tuple[int, str], Held]:

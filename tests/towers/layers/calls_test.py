@@ -15,7 +15,7 @@ import tensorflow as tf
 
 import towers
 from tests.helpers import tower_devices
-from towers.layers.calls import CALL_FUNCTION, CALL_LAYER, LayerCalls
+from towers.layers.calls import CALL_FUNCTION, CALL_LAYER, TWINS, LayerCalls
 
 pytestmark = pytest.mark.usefixtures("float64")
 RANDOM = np.random.default_rng(7)
@@ -197,10 +197,10 @@ def test_a_variable_is_read_once_however_often_its_layer_is_called():
     def calls(x):
         return [model(x + number) for number in range(7)]
 
-    with on_towers(2) as scope:
+    with on_towers(2):
         calls(tf.constant(X))
         calls(tf.constant(X))
-        (twin,) = scope._twins.values()
+        (twin,) = vars(calls)[TWINS].values()
         graph = twin.get_concrete_function(tf.TensorSpec([7, 6], tf.float64)).graph
     reads = [one for one in graph.get_operations() if one.type == "ReadVariableOp"]
     assert len(reads) == len(model.variables)
@@ -216,11 +216,11 @@ def test_gradients_of_several_calls_are_added_before_they_leave_their_tower():
         return tape.gradient(loss, model.trainable_variables)
 
     devices, expected = tower_devices(2), step.python_function(tf.constant(X))
-    with towers.layers_on(devices) as scope:
+    with towers.layers_on(devices):
         for _ in range(2):
             for one, other in zip(expected, step(tf.constant(X)), strict=True):
                 near(other, one)
-        (twin,) = scope._twins.values()
+        (twin,) = vars(step)[TWINS].values()
         graph = twin.get_concrete_function(tf.constant(X)).graph
     sums = [one for one in graph.get_operations() if one.type == "AddN"]
     shapes = {tuple(one.shape) for one in model.trainable_variables}
@@ -249,10 +249,10 @@ def test_a_deep_model_that_is_entered_costs_few_ops_more_than_one_that_is_cut_as
                 loss = tf.reduce_sum(model(x) ** 2)
             return tape.gradient(loss, model.trainable_variables)
 
-        with on_towers(2) as scope:
+        with on_towers(2):
             for _ in range(2):
                 step(tf.constant(X))
-            (twin,) = scope._twins.values()
+            (twin,) = vars(step)[TWINS].values()
             operations = twin.get_concrete_function(tf.constant(X)).graph.get_operations()
         assert not [one.name for one in operations if "Random" in one.type]
         num_ops.append(len(operations))
@@ -290,14 +290,14 @@ def test_what_was_traced_before_is_cut_within_the_scope_and_untouched_after_it()
 def test_a_function_that_is_gone_is_not_kept_with_what_it_holds():
     """Such as the arrays of a fit."""
     model = dense(1)
-    with on_towers(2) as scope:
+    with on_towers(2):
         step = tf.function(lambda x: model(x), autograph=False)
         for _ in range(2):
             step(tf.constant(X))
         gone = weakref.ref(step.python_function)
         del step
         gc.collect()
-        assert gone() is None and not scope._twins
+        assert gone() is None
 
 
 def test_other_threads_call_layers_as_ever():
@@ -338,7 +338,7 @@ def test_a_loop_without_graphs_calls_a_layer_as_one_function():
     with on_towers(2) as scope:
         for size in (7, 6, 5):
             model(tf.constant(X[:size]))
-    ((function, _),) = scope._compiled.values()
+    ((function, _),) = scope._functions[model].values()
     assert 1 <= function.experimental_get_tracing_count() <= 2
 
 
@@ -514,10 +514,10 @@ def test_a_tower_runs_forward_and_backward_on_its_device():
         return outer.gradient(loss, judge.trainable_variables)
 
     devices = tower_devices(2)
-    with on_towers(2) as scope:
+    with on_towers(2):
         step(tf.constant(X))
         step(tf.constant(X))
-        (twin,) = scope._twins.values()
+        (twin,) = vars(step)[TWINS].values()
         operations = twin.get_concrete_function(tf.constant(X)).graph.get_operations()
     for tower, device in enumerate(devices):
         own = [one for one in operations if f"tower_{tower}" in one.name.split("/")]

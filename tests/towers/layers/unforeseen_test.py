@@ -1,0 +1,250 @@
+"""Layers of users that read, return and tell what nobody foresaw are those of one device."""
+
+import contextlib
+import enum
+import gc
+import weakref
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import towers
+from tests.curves import read_scalars
+from tests.helpers import tower_devices
+from tests.kinds.comparison import float64
+
+X = tf.constant(np.random.default_rng(7).normal(size=(16, 4)))
+
+
+class Way(enum.Enum):
+    ROW, BATCH = 1, 0
+
+
+class Ready(keras.layers.Layer):
+    """A layer that makes its weights at once."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = keras.layers.Dense(4, activation="tanh")
+        self.inner.build((None, 4))
+        self.built = True
+
+
+class Named(Ready):
+    def call(self, inputs):
+        return self.inner(inputs["own"]) if "own" in inputs else centred(inputs["all"])
+
+
+class Optional(Ready):
+    def call(self, x, added=None, taken=None):
+        return self.inner(x) + (added if taken is None else x - centred(taken))
+
+
+class Chosen(Ready):
+    def call(self, x, way=Way.ROW, function=None):
+        if function is not None:
+            return function(x)
+        return self.inner(x) - tf.reduce_mean(x, way.value, keepdims=True)
+
+
+class Returning(Ready):
+    def call(self, x):
+        self.kept = self.inner(x)
+        return x, self.kept, tf.reduce_sum(self.kept**2, axis=-1)
+
+
+class Trimmed(Ready):
+    """Leaves out the tenth of the rows that is largest."""
+
+    def call(self, x):
+        hidden = self.inner(x)
+        sizes = tf.norm(hidden, axis=1)
+        largest = tf.math.top_k(sizes, tf.shape(x)[0] // 10 + 1).values[-1]
+        return tf.where((sizes > largest)[:, None], tf.zeros_like(hidden), hidden)
+
+
+class Strict(keras.layers.Layer):
+    def call(self, x):
+        return tf.tanh(x) * {16: 2.0, None: 2.0}[x.shape[0]]
+
+
+class Telling(keras.layers.Layer):
+    def call(self, x):
+        tf.summary.scalar("mean", tf.reduce_mean(x), step=0)
+        return tf.tanh(x)
+
+
+def centred(x):
+    return x - tf.reduce_mean(x, axis=0)
+
+
+@pytest.fixture(autouse=True)
+def in_float64():
+    with float64():
+        yield
+
+
+def on_towers(number):
+    return towers.layers_on(tower_devices(number)) if number else contextlib.nullcontext()
+
+
+def equal_on_towers(make, number=2):
+    """Checks that what a function returns of two calls is the same on towers as on one device."""
+    found = []
+    for count in (0, number):
+        keras.utils.set_random_seed(3)
+        call = make()
+        with on_towers(count):
+            found.append(tf.nest.flatten([call(X), call(X + 1)]))
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_allclose(other, one, rtol=1e-12, atol=1e-14)
+
+
+def calls_of(make, *each):
+    """Returns a function that calls one layer in several ways."""
+
+    def made(wrap):
+        layer = make()
+        return wrap(lambda x: [call(layer, x) for call in each])
+
+    return made
+
+
+KEYS = [
+    calls_of(Named, lambda layer, x: layer({"own": x}), lambda layer, x: layer({"all": x})),
+    calls_of(Optional, lambda layer, x: layer(x, added=x), lambda layer, x: layer(x, taken=x**2)),
+    calls_of(
+        Chosen, lambda layer, x: layer(x, way=Way.ROW), lambda layer, x: layer(x, way=Way.BATCH)
+    ),
+    calls_of(
+        Chosen,
+        lambda layer, x: layer(x, function=tf.tanh),
+        lambda layer, x: layer(x, function=centred),
+    ),
+]
+
+
+@pytest.mark.parametrize("make", KEYS, ids=["keys", "names", "enum", "functions"])
+@pytest.mark.parametrize("wrap", [lambda one: one, tf.function], ids=["eager", "traced"])
+def test_calls_with_other_names_or_objects_are_asked_each(make, wrap):
+    equal_on_towers(lambda: make(wrap))
+
+
+@pytest.mark.parametrize("kind", ["layer", "model"])
+@pytest.mark.parametrize("wrap", [lambda one: one, tf.function], ids=["eager", "traced"])
+def test_the_gradient_by_an_output_goes_through_the_others(kind, wrap):
+    def make():
+        inputs = keras.Input((4,))
+        hidden = keras.layers.Dense(3, activation="tanh")(inputs)
+        model = keras.Model(inputs, [hidden, keras.layers.Dense(1)(hidden)])
+        layer = Returning() if kind == "layer" else model
+
+        def slopes(x):
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                outputs = layer(x)
+                loss = sum(tf.reduce_sum(one**3) for one in outputs)
+            return tape.gradient(loss, list(outputs))
+
+        return wrap(slopes)
+
+    equal_on_towers(make)
+
+
+def test_what_a_layer_reads_without_a_graph_is_read_at_each_call():
+    class Reading(Ready):
+        def call(self, x):
+            return self.inner(x) * float(self.scale[0])
+
+    def make():
+        plain, layer, layer.scale = keras.layers.Dense(4), Reading(), np.ones(1)
+        plain.build((None, 4))
+
+        def call(x):
+            outputs = plain(x), layer(x)
+            layer.scale[0], plain.activation = 5.0, keras.activations.tanh
+            return outputs
+
+        return call
+
+    equal_on_towers(make)
+
+
+@pytest.mark.parametrize("kind", ["penalty", "forward"])
+def test_a_loop_without_graphs_has_every_gradient(kind):
+    def make():
+        model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(5, "tanh")])
+
+        def penalty(x):
+            with tf.GradientTape() as outer:
+                with tf.GradientTape() as tape:
+                    tape.watch(x)
+                    outputs = model(x)
+                loss = tf.reduce_sum(tape.gradient(outputs, x) ** 2)
+            return outer.gradient(loss, model.kernel_of)
+
+        def forward(x):
+            with tf.autodiff.ForwardAccumulator(x, tf.ones_like(x)) as tangents:
+                outputs = model(x)
+            return tangents.jvp(outputs)
+
+        model.kernel_of = model.layers[0].kernel.value
+        return {"penalty": penalty, "forward": forward}[kind]
+
+    equal_on_towers(make)
+
+
+@pytest.mark.parametrize("number", [2, 3])
+@pytest.mark.parametrize("wrap", [lambda one: one, tf.function], ids=["eager", "traced"])
+def test_what_follows_from_the_number_of_rows_is_that_of_all(number, wrap):
+    equal_on_towers(lambda: calls_of(Trimmed, lambda layer, x: layer(x))(wrap), number)
+
+
+def test_a_layer_that_fails_in_any_way_on_other_rows_runs_whole(capsys):
+    equal_on_towers(Strict)
+    assert "cannot be called with a part of its rows (KeyError: 8)" in capsys.readouterr().out
+    model = keras.Sequential([Strict(), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    history = towers.fit(model, X, X[:, :1], batch_size=16, epochs=2, verbose=0, towers=2)
+    assert np.isfinite(history.history["loss"]).all()
+
+
+def test_a_layer_writes_its_summaries_once(tmp_path, capsys):
+    layer = Telling()
+    with tf.summary.create_file_writer(str(tmp_path)).as_default(), on_towers(2):
+        for _ in range(3):
+            layer(X)
+    ((_, points),) = read_scalars(tmp_path, ".").items()
+    assert points == [(0, pytest.approx(np.mean(X), rel=1e-6))] * 3
+    assert "telling (prints, or writes a summary)" in capsys.readouterr().out
+
+
+def test_layers_and_functions_are_let_go_within_the_scope():
+    def train():
+        model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+        model.fit(X, X[:, :1], batch_size=8, verbose=0)
+        model(X)
+        return weakref.ref(model)
+
+    with on_towers(2):
+        gone = [train() for _ in range(2)]
+        keras.backend.clear_session()
+        gc.collect()
+        assert [one() for one in gone] == [None, None]
+
+
+def test_asking_draws_nothing_of_numpys_numbers():
+    class Noisy(Ready):
+        def call(self, x):
+            return self.inner(x) * np.random.uniform()
+
+    def draws(number):
+        np.random.seed(3)
+        layer = Noisy()
+        with on_towers(number):
+            return [layer(X) / layer.inner(X) for _ in range(2)]
+
+    np.testing.assert_allclose(draws(1), draws(0), rtol=1e-12)
