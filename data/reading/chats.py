@@ -18,6 +18,7 @@ from towers.data.reading.messages import (
     turns_of_messages,
 )
 from towers.data.reading.records import LIST_KEYS, best_of, turns_of
+from towers.data.reading.times import is_day_first
 from towers.data.reading.tsv import WRONG_ANSWER, judges
 
 _TIMES = frozenset(TIMES)
@@ -81,7 +82,9 @@ class Chats:
     def dialogues(self) -> Iterator[Dialogue]:
         """Yields the dialogues of what was taken, one conversation after the other."""
         report, me = self._file.report, self._file.layout.me
-        of_people = (talk for one in self._messages.values() for talk in talks(one))
+        people = self._messages.values()
+        day_first = is_day_first([message.time for message in one] for one in people)
+        of_people = (talk for one in people for talk in talks(one, day_first=day_first))
         for talk in itertools.chain(of_people, self._branches()):
             turns = turns_of_messages(talk, report, me)
             yield from self._file.dialogue(turns, self._line, "conversations without a text")

@@ -12,19 +12,20 @@ from towers.data.reading.dialogue_file import Dialogue, DialogueFile, Line
 from towers.data.reading.marks import is_marked, marked_messages
 from towers.data.reading.messages import Message, turns_of_messages
 from towers.data.reading.notices import is_notice
-from towers.data.reading.times import seconds_of
+from towers.data.reading.times import PART, time_of
 
 _TIME = r"\d{1,2}(?:[:.]| h )\d{2}(?:[:.]\d{2})?"
 _DATE = (
     r"(?:\d{1,4}[./\-年년]\s?\d{1,2}[./\-月월]\s?\d{1,4}[日일]?\.?(?:\sг\.)?"
     r"|[^\W\d]{3,9}\.? \d{1,2}, \d{4})"
 )
-_NOON = (
-    r"(?:[AaPp]\.?\s?[Mm]\.?|上午|下午|凌晨|早上|中午|晚上|午前|午後|오전|오후|[صم]"
-    r"|[πμ]\.\s?μ\.|ч\.)"
+_WHEN = rf"(?:{PART}\s?)?{_TIME}(?:\s?(?:{PART}|ч\.|Uhr\b))?"
+# Between a date and a time: a word for `at`, or the day of the week.
+_AT = (
+    r"(?:at|à|às|a las|a les|la|alle|um|om|kl\.?|klo|plkst\.|в|о|об|у|u|v|o|lúc|pukul"
+    r"|Mon|Tue|Wed|Thu|Fri|Sat|Sun|(?:周|週|星期)[一二三四五六日天])"
 )
-_WHEN = rf"(?:{_NOON}\s?)?{_TIME}(?:\s?{_NOON})?"
-_DAY_TIME = rf"(?P<time>{_DATE}[,،]?[\sT]+(?:[^\W\d]{{1,3}}\s)?{_WHEN})"
+_DAY_TIME = rf"(?P<time>{_DATE}[,،]?[\sT]+(?:{_AT}\s)?{_WHEN})"
 # What people write in a name; a quote that is not closed there belongs to a notice.
 _NAME = r"(?P<sender>(?:[^:\"“”„«]|\"[^:\"]*\"|“[^:”]*”){1,100})"
 _WHATSAPP = re.compile(  # In Korean a comma is behind the time, and a blank before the colon.
@@ -52,6 +53,9 @@ _DAY = re.compile(
     r"(?:-+ )?\d{4}[./년]\s?\d{1,2}[./월]\s?\d{1,2}일?\s?(?:[(（].{1,3}[)）]|.요일)(?: -+)?"
     rf"|(?:-+ )?[^\W\d]{{3,9}}, (?:\d{{1,2}}/\d{{1,2}}/\d{{4}}|{_DATE})(?: -+)?"
 )
+# With what a line begins that says when, also if the hour is first.
+_DATED = re.compile(rf"\[?(?:{_TIME}.{{0,9}}?, )?{_DATE}")
+_SIGNS = re.compile(r"\d+|[^\W\d]+")
 _DIVISION = re.compile(rf"=+|消息(?:记录|分组|对象)[:：].*|-{{5,}} .+ -{{5,}}|{_DAY.pattern}")
 _LEFT_TO_RIGHT = "\u200e"  # WhatsApp writes it before what is no text of a user.
 _MARKS = "\u200f\u202a\u202b\u202c\ufeff"  # Of direction, which it writes before names.
@@ -107,7 +111,7 @@ def _first(file: DialogueFile) -> list[str]:
 def read(file: DialogueFile, heads: Heads) -> Iterator[Dialogue]:
     """Yields the dialogues of an export, by the head that begins most messages."""
     head = max(heads, key=lambda head: _num_heads(file, head))
-    chats, day_first = Chats(file), _is_day_first(file, head)
+    chats = Chats(file)
     conversation = day = ""
     for match, texts, line in _messages(file, head):
         if match is None:
@@ -119,7 +123,7 @@ def read(file: DialogueFile, heads: Heads) -> Iterator[Dialogue]:
         if not sender:
             file.skip("lines without a sender", line)
             continue
-        when = seconds_of(f"{day} {match['time']}", day_first=day_first)
+        when = time_of(f"{day} {match['time']}")
         sender = sender.strip().removeprefix("~").strip()
         if len(texts) > 1 and is_notice(texts[0]):
             texts = texts[1:]  # The name of a file, above what was written with it.
@@ -137,6 +141,7 @@ def _messages(
 ) -> Iterator[tuple[re.Match[str] | None, list[str], Line]]:
     """Yields (what begins a message, its lines, the first one); None begins a conversation."""
     begun: tuple[re.Match[str] | None, list[str], Line] | None = None
+    dates, unlike = set[str](), list[Line]()
     for line in file.usable_lines(counts_blank=False):
         text = _plain(line.text)
         match = head.fullmatch(text)
@@ -144,6 +149,7 @@ def _messages(
             if begun:
                 yield begun
             begun = match, ["" if _is_of_program(line.text) else match["text"]], line
+            dates.update(_form_of_date(text))
         elif _DIVISION.fullmatch(text):
             if begun:
                 yield begun
@@ -152,10 +158,22 @@ def _messages(
                 yield None, [text], line
         elif begun:
             begun[1].append(text)
+            if not dates.isdisjoint(_form_of_date(text)):
+                unlike.append(line)
         else:
             file.skip("lines before the first message", line)
     if begun:
         yield begun
+    if unlike:
+        file.report.note(
+            f"{file.path}:{unlike[0].number}: of the lines that begin with a date as messages do, "
+            f"{len(unlike):,} begin none and are text of the message before"
+        )
+
+
+def _form_of_date(line: str) -> list[str]:
+    """Returns the form of the date with which a line begins, with 0 for each number and name."""
+    return [_SIGNS.sub("0", match[0]) for match in [_DATED.match(line)] if match]
 
 
 def _plain(line: str) -> str:
@@ -166,13 +184,6 @@ def _is_of_program(line: str) -> bool:
     """Returns whether the first line of a message stands for a file, a call and so on."""
     place = line.find(": ") + 2
     return line.startswith(_LEFT_TO_RIGHT, place) or f" • {_LEFT_TO_RIGHT}" in line
-
-
-def _is_day_first(file: DialogueFile, head: re.Pattern[str]) -> bool:
-    """Returns whether dates begin with the day, as far as the first messages tell."""
-    matches = filter(None, (head.fullmatch(_plain(line)) for line in file.sample()))
-    numbers = [tuple(map(int, re.findall(r"\d+", match["time"])[:2])) for match in matches]
-    return not any(second > 12 >= first for first, second in numbers)
 
 
 def read_marked(file: DialogueFile) -> Iterator[Dialogue]:

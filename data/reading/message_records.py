@@ -11,7 +11,7 @@ from towers.data.reading.layout import Layout
 from towers.data.reading.messages import ME, OTHER, Message
 from towers.data.reading.notices import is_notice
 from towers.data.reading.records import CONTENTS, ROLES, keys_of, name_of, text_of
-from towers.data.reading.times import seconds_of
+from towers.data.reading.times import Time, time_of
 
 TIMES = tuple(
     str.split(
@@ -71,7 +71,7 @@ def message_of(record: Any, layout: Layout) -> Row | None:
 
     when = _time_of(value_of, (layout.time,) if layout.time else TIMES)
     talk = value_of(TALKS)
-    when = seconds_of(value_of(ORDER)) if when is None and talk else when
+    when = time_of(value_of(ORDER)) if when is None and talk else when
     roles = tuple(role for role in ROLES if when is not None or role not in TIMED)
     own = None if layout.sender else value_of(OWN)
     kind, subtype = value_of(KINDS), value_of(("subtype",))  # Slack's; WeChat's is a number.
@@ -97,10 +97,10 @@ def message_of(record: Any, layout: Layout) -> Row | None:
     return Row(str(talk or ""), message, tuple(taken))
 
 
-def _time_of(value_of: Callable[[tuple[str, ...]], Any], names: tuple[str, ...]) -> float | None:
-    """Returns a time in seconds, also one whose day is in a column of its own."""
-    found = seconds_of(value_of(names))
-    return seconds_of(f"{value_of(DAYS)} {value_of(HOURS)}") if found is None else found
+def _time_of(value_of: Callable[[tuple[str, ...]], Any], names: tuple[str, ...]) -> Time | None:
+    """Returns a time, also one whose day is in a column of its own."""
+    found = time_of(value_of(names))
+    return time_of(f"{value_of(DAYS)} {value_of(HOURS)}") if found is None else found
 
 
 def _unbroken(text: str) -> str:

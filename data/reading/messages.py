@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from towers.data.reading.report import ReadingReport
+from towers.data.reading.times import Time
 
 _words = str.split
 ASKING = frozenset(
@@ -45,12 +46,12 @@ class Message(NamedTuple):
     Attributes:
         sender: the name or role of who sent it.
         text: of it, None for one without a text, such as a picture.
-        time: in seconds, None where it is not known.
+        time: None where it is not known.
     """
 
     sender: str
     text: str | None
-    time: float | None = None
+    time: Time | None = None
 
 
 class Turns(list[str]):
@@ -173,17 +174,22 @@ def _is_unspoken(role: str) -> bool:
     return role in UNSPOKEN or "tool" in role or "function" in role
 
 
-def talks(messages: Sequence[Message]) -> Iterator[Sequence[Message]]:
+def talks(messages: Sequence[Message], *, day_first: bool) -> Iterator[Sequence[Message]]:
     """Yields the messages of people in the order of their times, cut where they were silent."""
-    times = [message.time for message in messages if message.time is not None]
-    if len(times) == len(messages):
-        falls = sum(later < earlier for earlier, later in pairwise(times))
-        if falls > len(times) // 2:
-            messages = messages[::-1]  # Newest first: so are those of the same second.
-        messages = sorted(messages, key=lambda message: message.time or 0.0)
-    start = 0
-    for place, (earlier, later) in enumerate(pairwise(messages), 1):
-        if (later.time or 0.0) - (earlier.time or later.time or 0.0) > PAUSE:
-            yield messages[start:place]
-            start = place
-    yield messages[start:]
+    times = [one.time and one.time.seconds(day_first=day_first) for one in messages]
+    known = [time for time in times if time is not None]
+    timed = list(zip(times, messages, strict=True))
+    if len(known) == len(messages):
+        falls = sum(later < earlier for earlier, later in pairwise(known))
+        if falls > len(known) // 2:
+            timed.reverse()  # Newest first: so are those of the same second.
+        timed.sort(key=lambda one: one[0] or 0.0)
+    talk: list[Message] = []
+    last: float | None = None
+    for time, message in timed:
+        if last is not None and time is not None and time - last > PAUSE:
+            yield talk
+            talk = []
+        talk.append(message)
+        last = time
+    yield talk

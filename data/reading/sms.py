@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from towers.data.reading.chats import NO_TEXT, Chats
 from towers.data.reading.dialogue_file import Dialogue, DialogueFile, Line
 from towers.data.reading.messages import ME, OTHER, Message
-from towers.data.reading.times import seconds_of
+from towers.data.reading.times import time_of
 
 _VALUE = re.compile(r"\s(\w+)=(?:\"([^\"]*)\"|'([^']*)')")
 _TAG = re.compile(rf"<(smses|sms|mms|part)(?=\s)((?:{_VALUE.pattern})*)")
@@ -47,5 +47,5 @@ def _add(
     chats: Chats, values: dict[str, str], kind: str | None, text: str | None, line: Line
 ) -> None:
     text = text if kind in (RECEIVED, SENT) and text != "null" else None
-    message = Message(ME if kind == SENT else OTHER, text, seconds_of(values.get("date")))
+    message = Message(ME if kind == SENT else OTHER, text, time_of(values.get("date")))
     chats.add(values.get("address", ""), message, line)

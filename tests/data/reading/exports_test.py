@@ -9,7 +9,6 @@ import pytest
 
 from tests.data.reading.helpers import read, read_bytes
 from towers.data.reading.notices import is_notice
-from towers.data.reading.times import seconds_of
 
 PAIR = [["q", "a"]]
 PAIRS = [["q", "a"], ["q2", "a2"]]
@@ -408,12 +407,3 @@ def test_thoughts_are_left_out_and_counted(tmp_path):
 )  # fmt: skip
 def test_notices_are_told_from_texts(text, is_one):
     assert is_notice(text) == is_one
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["Jan 15, 2024  3:04:00 PM", "15:04, 15/01/2024", "15/1/24, 3:04 μ.μ.",
-     "15 January 2024 at 15:04", "Monday, January 15, 2024 at 3:04:00 PM UTC", "1705331040"],
-)  # fmt: skip
-def test_times_in_words_and_with_the_hour_first(text):
-    assert seconds_of(text) == 1705331040

@@ -14,6 +14,7 @@ from tests.data.reading.helpers import TURNS, read, read_bytes
 from towers.data.reading import Layout
 from towers.data.reading.encodings import rare_fraction
 from towers.data.reading.messages import Message, Turns, sides_of, talks
+from towers.data.reading.times import time_of
 
 
 def said(*turns, names=("user", "assistant"), role="role", content="content"):
@@ -467,8 +468,9 @@ def test_whatever_the_bytes_turns_are_in_the_file_or_it_is_refused(tmp_path_fact
 
 
 def test_messages_of_the_newest_first_are_turned_round():
-    messages = [Message("a", str(number), float(number)) for number in (3, 2, 2, 1)]
-    assert [message.text for message in next(talks(messages))] == ["1", "2", "2", "3"]
+    messages = [Message("a", str(number), time_of(number)) for number in (3, 2, 2, 1)]
+    (talk,) = talks(messages, day_first=True)
+    assert [message.text for message in talk] == ["1", "2", "2", "3"]
 
 
 def test_a_pair_of_people_is_not_one_of_roles():
