@@ -87,6 +87,7 @@ class Spelling:
         end: int | np.ndarray,
         *,
         end_all: bool | np.ndarray = False,
+        end_none: bool | np.ndarray = False,
     ) -> tuple[np.ndarray, np.ndarray]:
         """Returns the ids of some texts, uint32, and how many each text has, int64.
 
@@ -96,6 +97,7 @@ class Spelling:
             num_tokens: of each text.
             end: the id that follows each text which is not empty, the same one or one for each.
             end_all: whether it follows an empty text, too, of all or of each.
+            end_none: whether it follows no text, of all or of each.
         """
         lengths = self._lengths[indices]
         token_ends = np.cumsum(lengths)
@@ -103,6 +105,6 @@ class Spelling:
         ids = self._ids[np.repeat(self._starts[indices], lengths) + within]
         text_ends = np.concatenate([[0], token_ends])[np.cumsum(num_tokens, dtype=np.int64)]
         num_ids = np.diff(text_ends, prepend=0)
-        ended = (num_ids > 0) | end_all
+        ended = ((num_ids > 0) | end_all) & np.logical_not(end_none)
         ends = np.broadcast_to(end, ended.shape)[ended]
         return np.insert(ids, text_ends[ended], ends), num_ids + ended

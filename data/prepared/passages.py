@@ -9,11 +9,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from towers.data.folders import PARTS
 from towers.data.prepared.chunks import Chunk
 from towers.data.reading.text_files import TextFile
-from towers.data.reading.texts import DOCUMENT_END, Reader
+from towers.data.reading.texts import DOCUMENT_END, PASSAGE_CHARACTERS, Piece, Reader
 
-PASSAGE_CHARACTERS = 500
 TRAIN, VALIDATION, TEST = range(len(PARTS))
-ENDS = 1 << 2  # Of a mark: the line is the end of a document. The rest is the number of the part.
+# Of a mark: the line is the end of a document, or the next text goes on with it. The rest is the
+# number of the part.
+ENDS, GOES_ON = 1 << 2, 1 << 3
 
 
 def passages(files: Sequence[TextFile], reader: Reader, fraction: float) -> Iterator[Chunk]:
@@ -30,8 +31,11 @@ def passages(files: Sequence[TextFile], reader: Reader, fraction: float) -> Iter
         for lines in _in_passages(reader.blocks(file)):
             own = PARTS.index(file.part) if file.part else deal.part_of(lines)
             marks = [own] * len(lines)
+            if reader.as_written:
+                marks = [own | GOES_ON if isinstance(line, Piece) else own for line in lines]
             if DOCUMENT_END in lines:
-                marks = [own | ENDS if line == DOCUMENT_END else own for line in lines]
+                pairs = zip(lines, marks, strict=True)
+                marks = [own | ENDS if line == DOCUMENT_END else mark for line, mark in pairs]
                 for part in open_parts - {own}:
                     yield Chunk([DOCUMENT_END], [part | ENDS])
                 open_parts.clear()

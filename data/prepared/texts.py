@@ -24,7 +24,7 @@ from towers.data.prepared.corpus import (
 from towers.data.prepared.digests import digest_files, digest_of
 from towers.data.prepared.filling import TokenFiles, describe_unmatched, fill
 from towers.data.prepared.learning import learn_codec
-from towers.data.prepared.passages import ENDS, passages, passages_of_parts
+from towers.data.prepared.passages import ENDS, GOES_ON, passages, passages_of_parts
 from towers.data.prepared.preparation import TextPreparation
 from towers.data.reading.report import TextReport
 from towers.data.reading.text_files import (
@@ -39,6 +39,7 @@ from towers.ground.durable import publish
 from towers.ground.progress import Progress
 from towers.ground.special_ids import SEPARATOR
 
+_READING = "-2"  # Of lines as they are written, cut in another way; a run's key has none.
 # Yields the passages of all parts; called with the report and the progress of reading them.
 Read = Callable[[TextReport, Callable[[int], None]], Iterator[Chunk]]
 
@@ -90,11 +91,12 @@ def prepare_texts(
 
     def read(report: TextReport, progress: Callable[[int], None]) -> Iterator[Chunk]:
         text = settings.text
-        kept = (text.as_written, text.documents)
+        kept = (text.as_written, text.documents, text.chosen_tokenizer == "spaces")
         reader = Reader(settings.encoding, settings.field, report, progress, *kept)
         return passages(files, reader, settings.held_out)
 
-    cache = Path(folder) / settings.key(content)
+    reading = _READING if settings.text.as_written else ""
+    cache = Path(folder) / f"{settings.key(content)}{reading}"
     return _prepare(read, settings, cache, num_bytes, processes, write, notes, codec)
 
 
@@ -171,7 +173,8 @@ def _prepare(
                 *ids.describe_changes(report.num_lines),
                 *describe_unmatched(settings.text),
             ]
-            _finish(ids, lines, settings, folder, cache.name, learns=given is None)
+            key = cache.name.removesuffix(_READING)
+            _finish(ids, lines, settings, folder, key, learns=given is None)
 
     return open_or_prepare(cache, TextCorpus, prepare, write)
 
@@ -261,14 +264,16 @@ class TextIds(TokenFiles):
         """Writes the ids of the next lines, whose marks are those of `passages`."""
         vocabulary = self.codec.vocabulary
         spelling = Spelling(list(map(self.codec.token_ids, chunk.table)))
-        is_end = marks >= ENDS
+        is_end, goes_on = (marks & ENDS) > 0, (marks & GOES_ON) > 0
         marks = marks % ENDS
         ends = np.where(is_end, SEPARATOR, vocabulary.end)
         end_all = self.codec.settings.as_written | is_end
-        ids, lengths = spelling.ids(chunk.indices, chunk.lengths, ends, end_all=end_all)
+        ids, lengths = spelling.ids(
+            chunk.indices, chunk.lengths, ends, end_all=end_all, end_none=goes_on
+        )
         self.state["changed"] = self.state.get("changed", 0) + chunk.num_changed
         part_of_ids = np.repeat(marks, lengths)
-        characters = chunk.characters + (lengths > 0)
+        characters = chunk.characters + ((lengths > 0) & ~goes_on)
         self.state["unknown"] += int(np.count_nonzero(ids == vocabulary.unknown))
         for number, part in enumerate(STORED.values()):
             own = ids[part_of_ids == number]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import io
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,11 +24,19 @@ from towers.data.reading.text_files import TextFile
 
 CHUNK_BYTES = 1 << 18
 MAX_LINE_CHARACTERS = 10_000
+PASSAGE_CHARACTERS = 500
 MAX_RECORD_CHARACTERS = 16_000_000
 ENOUGH_RECORDS = 1000  # If so many have no text, the others will not either.
 DAMAGED = "\ufffd"
 DOCUMENT_END = "\0"  # Stands for a line; no line has it.
 WRITTEN_END = "<|endoftext|>"  # As a line it says the same.
+_BLANK = re.compile(r"\s")
+
+
+class Piece(str):
+    """What a line begins with, or goes on with: the next text goes on with the line."""
+
+    __slots__ = ()
 
 
 class Reader(NamedTuple):
@@ -40,6 +49,7 @@ class Reader(NamedTuple):
         progress: called with the number of bytes of a file that were read since the last call.
         as_written: whether blank lines are lines, and a carriage return ends none.
         documents: whether DOCUMENT_END follows the lines of each record, and of other files.
+        whole_words: whether what blanks separate is not cut.
     """
 
     encoding: str
@@ -48,11 +58,13 @@ class Reader(NamedTuple):
     progress: Progress
     as_written: bool = False
     documents: bool = False
+    whole_words: bool = False
 
     def blocks(self, file: TextFile) -> Iterator[list[str]]:
         """Yields the lines of a file that are not blank, without their ends, a few at a time.
 
-        A line that is too long becomes several, cut at blanks.
+        A line that is too long becomes several, cut at blanks. As it is written it stays one: its
+        pieces, of which each but the last is a `Piece`.
 
         Raises:
             ValueError: the file cannot be read to its end, or its records have no such field.
@@ -91,19 +103,32 @@ class Reader(NamedTuple):
     @property
     def most(self) -> int:
         """The number of characters of the longest line; longer ones are cut."""
-        return MAX_RECORD_CHARACTERS if self.as_written else MAX_LINE_CHARACTERS
+        return PASSAGE_CHARACTERS if self.as_written else MAX_LINE_CHARACTERS
 
     def cut(self, line: str, path: Path) -> list[str]:
         """Returns the pieces of a line, each of which ends at a blank if it has one."""
-        pieces, start = [], 0
-        while len(line) - start > self.most:
-            end = start + self.most
-            blank = line.rfind(" ", start + self.most // 2, end)
-            end = end if blank < 0 else blank + 1
+        pieces, start = list[str](), 0
+        while len(line) - start > self.most and (end := self._end(line, start)) < len(line):
             pieces.append(line[start:end])
             start = end
+        if self.as_written:
+            self.report.num_lines -= len(pieces)  # They are counted, and are no lines.
+            return [*map(Piece, pieces), line[start:]]
+        for _ in pieces:
             self.report.repair(CUT_LINE, f"{path}, {line[:20]!r}")
         return [*pieces, line[start:]]
+
+    def _end(self, line: str, start: int) -> int:
+        """Returns where the piece of a line that begins somewhere ends."""
+        end = start + self.most
+        blank = line.rfind(" ", start + self.most // 2, end)
+        if blank >= 0:
+            return blank + (not self.as_written)
+        if not self.whole_words:
+            return end
+        most = start + MAX_RECORD_CHARACTERS
+        found = _BLANK.search(line, end, most)
+        return found.start() if found else most
 
     def _usable(self, lines: list[str], file: TextFile) -> list[str]:
         if not self.as_written:

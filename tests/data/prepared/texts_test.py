@@ -69,16 +69,36 @@ def test_the_text_of_the_test_stays_out_of_the_others(tmp_path):
     assert "left out files that are no texts: 1 .pdf" in report
 
 
-@pytest.mark.parametrize(("length", "count"), [(90, 4000), (3000, 120), (9000, 40), (360_000, 1)])
-def test_held_out_parts_have_their_share_of_lines_of_any_length(tmp_path, length, count):
+AS_WRITTEN = {"as_written": True, "spelled": True}
+
+
+@pytest.mark.parametrize(
+    ("length", "count", "options"),
+    [(90, 4000, {}), (3000, 120, {}), (9000, 40, {}), (360_000, 1, {}),
+     (360_000, 1, AS_WRITTEN), (20_000, 1, AS_WRITTEN)],
+)  # fmt: skip
+def test_held_out_parts_have_their_share_of_lines_of_any_length(tmp_path, length, count, options):
     words = "one two three four five six seven eight nine ten\n".replace("\n", " ")
     line = (words * (length // len(words) + 1))[:length].strip()
     (tmp_path / "a.txt").write_text(f"{line}\n" * count)
-    corpus = prepare(tmp_path / "a.txt", tmp_path / "cache", tokenizer="spaces")
+    corpus = prepare(tmp_path / "a.txt", tmp_path / "cache", tokenizer="spaces", **options)
     sizes = {part: len(corpus.part(part)) for part in ("train", "validation", "test")}
     total = sum(sizes.values())
     assert sizes["validation"] / total == pytest.approx(0.1, abs=0.04)
     assert sizes["test"] / total == pytest.approx(0.1, abs=0.04)
+
+
+@pytest.mark.parametrize("tokenizer", ["bytes", "characters", "spaces"])
+def test_as_written_a_long_line_has_the_tokens_of_the_text_and_one_end(tmp_path, tokenizer):
+    text = f"{'naïve words  and é ' * 900}\n\n{'你好' * 3000}\tx\n"
+    for part, content in (("train", text), ("valid", "a line\n")):
+        (tmp_path / f"{part}.txt").write_text(content)
+    options = {"tokenizer": tokenizer, "vocabulary_size": 8000, **AS_WRITTEN}
+    corpus = prepare(tmp_path, tmp_path / "cache", **options)
+    found = corpus.text.decode(corpus.part("train").tolist())
+    spaced = "".join(" ".join(line.split()) + "\n" for line in text.splitlines())
+    assert found == (spaced if tokenizer == "spaces" else text)
+    assert corpus.num_characters["train"] == len(text.replace(" ", ""))
 
 
 def test_a_wrong_encoding_is_told_also_if_few_bytes_are_wrong(tmp_path):

@@ -10,7 +10,13 @@ from hypothesis import strategies as st
 
 from towers.data.reading.report import TextReport
 from towers.data.reading.text_files import describe_parts, find_texts
-from towers.data.reading.texts import DOCUMENT_END, MAX_LINE_CHARACTERS, Reader
+from towers.data.reading.texts import (
+    DOCUMENT_END,
+    MAX_LINE_CHARACTERS,
+    PASSAGE_CHARACTERS,
+    Piece,
+    Reader,
+)
 
 LINES = st.lists(
     st.text(st.sampled_from('你好aZé9 ,.|"\\{}\x0b\x85\u2028😀'), max_size=9).filter(str.strip),
@@ -103,6 +109,27 @@ def test_long_lines_are_cut_at_blanks_and_lose_nothing(tmp_path):
     assert "".join(read(tmp_path / "a.jsonl")[0]) == text
 
 
+def lines_of(pieces):
+    """Returns the lines of texts, those of pieces in one."""
+    text = "".join(one if isinstance(one, Piece) else f"{one}\n" for one in pieces)
+    return text.removesuffix("\n").split("\n")
+
+
+@pytest.mark.parametrize("whole_words", [False, True])
+def test_as_written_long_lines_come_in_pieces_and_stay_lines(tmp_path, whole_words):
+    text = " ".join(["word"] * 100_000) + "\t" + "x" * 700_000 + " y\n\n" + "z" * 900 + "\nend\n"
+    (tmp_path / "a.txt").write_text(text)
+    (tmp_path / "a.jsonl").write_text(json.dumps({"text": text}))
+    for name in ("a.txt", "a.jsonl"):
+        found, report, _ = read(tmp_path / name, as_written=True, whole_words=whole_words)
+        assert lines_of(found) == text.splitlines() and report.num_lines == 4
+        assert not report.repaired
+        if whole_words:
+            assert [word for one in found for word in one.split()] == text.split()
+        else:
+            assert max(map(len, found)) == PASSAGE_CHARACTERS
+
+
 def test_a_folder_gives_its_texts_in_order_and_once(tmp_path):
     (tmp_path / "b").mkdir()
     for name in ("b/z.txt", "a.txt", "picture.png", ".hidden.txt"):
@@ -169,7 +196,7 @@ def test_a_mark_of_byte_order_tells_the_encoding(tmp_path, encoding, suffix):
 def test_as_written_nothing_but_a_line_feed_ends_a_line(tmp_path):
     text = "\ta \r\n\n  b\rc\ufeff \n" + "x" * 20_000
     (tmp_path / "a.c").write_text("\ufeff" + text, "utf-8", newline="")
-    assert read(tmp_path / "a.c", as_written=True)[0] == text.split("\n")
+    assert lines_of(read(tmp_path / "a.c", as_written=True)[0]) == text.split("\n")
 
 
 def test_source_code_is_text_and_its_names_tell_no_parts(tmp_path):
