@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from towers.data.reading.chats import dialogues_of
 from towers.data.reading.dialogue_file import MAX_LINE_CHARACTERS, Dialogue, DialogueFile, Line
-from towers.data.reading.json_files import parsed
+from towers.data.reading.json_files import unpacked
 from towers.data.reading.message_records import message_of
 from towers.data.reading.records import COLUMN_NAMES, COLUMNS, LIST_KEYS, find_columns
 from towers.data.reading.tsv import other_columns
@@ -35,11 +35,24 @@ def fits(file: DialogueFile) -> bool:
     return _form(file) is not None
 
 
+def names_columns(file: DialogueFile) -> bool:
+    """Returns whether the first line names columns of dialogues or of messages."""
+    return _named_form(file, *_rows_of(file)) is not None
+
+
 def _form(file: DialogueFile) -> _Form | None:
+    found = _rows_of(file)
+    return _named_form(file, *found) or _form_of_pairs(file, *found)
+
+
+def _rows_of(file: DialogueFile) -> tuple[list[str], str, int]:
+    """Returns the first rows, the delimiters that they may have, and the number of lines before."""
     sample = file.sample()
     match = _SEPARATOR.fullmatch(sample[0]) if sample else None
-    rows, delimiters = (sample[1:], match[1]) if match else (sample, DELIMITERS)
-    before = 1 if match else 0
+    return (sample[1:], match[1], 1) if match else (sample, DELIMITERS, 0)
+
+
+def _named_form(file: DialogueFile, rows: list[str], delimiters: str, before: int) -> _Form | None:
     for delimiter, place in itertools.product(delimiters, range(min(_MOST_HEADERS, len(rows)))):
         names = _fields(rows[place], delimiter)
         if place and all(_fields(rows[0], delimiter)):
@@ -49,7 +62,13 @@ def _form(file: DialogueFile) -> _Form | None:
         is_known = is_row or any(isinstance(first.get(name), list) for name in LIST_KEYS)
         if len(names) > 1 and (is_known or find_columns(names, file.layout.columns)):
             return _Form(delimiter, tuple(names), before + place + 1)
-    if file.layout.columns or not (match or ".csv" in file.path.suffixes):
+    return None
+
+
+def _form_of_pairs(
+    file: DialogueFile, rows: list[str], delimiters: str, before: int
+) -> _Form | None:
+    if file.layout.columns or not (before or ".csv" in file.path.suffixes):
         return None
     if any(
         name.strip().lower() in COLUMN_NAMES for name in re.split("[,;]", rows[0] if rows else "")
@@ -101,8 +120,7 @@ def _records(file: DialogueFile, form: _Form) -> Iterator[tuple[Line, Any]]:
 
 def _record(names: Sequence[str], row: Sequence[str]) -> dict[str, Any]:
     """Returns the fields of a row; a list in JSON, such as one of messages, is a list."""
-    fields = ((field.startswith("[") and parsed(field)) or field for field in row)
-    return dict(zip(names, fields, strict=False))
+    return dict(zip(names, map(unpacked, row), strict=False))
 
 
 class _Rows:

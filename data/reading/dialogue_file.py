@@ -39,6 +39,7 @@ NUM_SAMPLE_LINES, SAMPLE_CHARACTERS = 200, 1_000_000
 REPLACEMENT = "\ufffd"
 DAMAGED = re.compile(f"[{REPLACEMENT}\ud800-\udfff]")
 
+_CARRIAGE_RETURN = re.compile(r"\r(?!\n)")
 # What a model thought before its answer.
 _THOUGHT = re.compile(
     r"\s*<(?:(think|thinking|thought|reasoning)>.*?</\1>|\|begin_of_thought\|>.*?"
@@ -126,6 +127,8 @@ class DialogueFile:
             if said != text:
                 self.report.repair(THOUGHT, self._place(line))
                 text = said
+        if "\r" in text and _CARRIAGE_RETURN.search(text.strip()):
+            self.report.note(f"{self.path}: carriage returns within turns end no line there")
         if self.mendings:
             text = DAMAGED.sub(REPLACEMENT, text)  # A library may refuse a lone surrogate.
         for mending in self.mendings if text.strip() else ():

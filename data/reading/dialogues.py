@@ -61,8 +61,10 @@ class Format(NamedTuple):
 
 
 def _exported(form: str, heads: exports.Heads) -> Format:
-    read, fits = exports.read, exports.fits
-    return Format(form, lambda file: read(file, heads), fits=lambda file: fits(file, heads))
+    def fits(file: DialogueFile) -> bool:
+        return exports.fits(file, heads) and not comma_separated.names_columns(file)
+
+    return Format(form, lambda file: exports.read(file, heads), fits=fits)
 
 
 # If lines look like several kinds, the first kind is chosen: the strictest come first.

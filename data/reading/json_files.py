@@ -173,6 +173,11 @@ def _value_of(line: str) -> Any:
     return found if isinstance(found, dict | list) else None
 
 
+def unpacked(field: Any) -> Any:
+    """Returns a field of a table, of a list in JSON the list."""
+    return (isinstance(field, str) and field.startswith("[") and parsed(field)) or field
+
+
 def parsed(text: str) -> Any:
     """Returns the value, or None where the text is not JSON."""
     try:

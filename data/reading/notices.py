@@ -21,12 +21,21 @@ _DELETED = (
     r"|pesan ini (?:telah )?dihapus|anda menghapus pesan ini"
     r"|detta meddelande (?:raderades|togs bort)|du raderade detta meddelande"
 )
+_CALL = (
+    r"(?:(?:missed |silenced )?(?:group )?(?:voice|video) call|(?:sprach|video)anruf"
+    r"|llamada(?: de voz)?|videollamada|chamada de (?:voz|v[íi]deo)|appel (?:vocal|vidéo)"
+    r"|chiamata vocale|videochiamata|(?:语音|視訊|视频|語音)通[话話])"
+)
 _NOTICE = re.compile(
     rf"<[^<>]{{2,60}}>|(?:\[[^\[\]]{{1,8}}\])+|null|{_DELETED}"
     # A file, with words such as `file attached` behind its name, or with its folder.
     r"|\S.{0,99}\.(?=\w*[^\W\d])\w{2,5} \([^\W\d][^()\n]{3,40}\)|(?:~|/)\S.*/[^\n/]+\.\w{2,5}"
     r"|[^.!?]{1,20} (?:omitted|weggelassen|omitido|omessa?|omise?)"
-    r"|missed (?:voice|video) call|waiting for this message\. this may take a while"
+    r"|missed (?:group )?(?:voice|video) call|waiting for this message\. this may take a while"
+    # How long it took, or that nobody took it; LINE writes a telephone before it.
+    rf"|{_CALL}[,.] (?:\d+ [^\W\d]{{1,4}}\.?(?: \d+ [^\W\d]{{1,4}})?|no answer"
+    r"|(?:tap|click) to .{1,20})"
+    r"|☎\s?[^\W\d][^\d.!?\n]{1,29}(?:\d+(?::\d\d)+)?"
     r"|사진(?: \d+장)?|동영상|이모티콘|파일: .+"
     r"|reacted \S{1,9} to your message ?|liked a message|.{1,60} sent an attachment",
     re.IGNORECASE,

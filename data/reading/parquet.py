@@ -10,6 +10,7 @@ from typing import Any
 from towers.data.compression import Progress
 from towers.data.reading.chats import dialogues_of
 from towers.data.reading.dialogue_file import Dialogue, DialogueFile, Line
+from towers.data.reading.json_files import unpacked
 from towers.data.reading.message_records import message_of
 from towers.data.reading.records import COLUMNS, LIST_KEYS, find_columns
 from towers.data.text.files import reason_of
@@ -42,7 +43,8 @@ def _rows(file: DialogueFile) -> Iterator[tuple[Line, Any]]:
     rows = rows_of(file.path, functools.partial(_columns, file), file.progress)
     for number, record in enumerate(rows, 1):
         file.report.num_lines += 1
-        yield Line(number, "", False), record
+        lists = {name: unpacked(record[name]) for name in LIST_KEYS if name in record}
+        yield Line(number, "", False), {**record, **lists}
 
 
 def rows_of(
@@ -77,7 +79,7 @@ def _columns(file: DialogueFile, schema: Any) -> list[str]:
     """Returns the columns that are read; ValueError if there are none."""
     names = schema.names
     has_lists = (
-        any(name in LIST_KEYS and _has_lists(schema.field(name).type) for name in names)
+        any(name in LIST_KEYS and _may_have_lists(schema.field(name).type) for name in names)
         and not file.layout.columns
     )
     blank = dict.fromkeys(names, "1")
@@ -92,6 +94,7 @@ def _columns(file: DialogueFile, schema: Any) -> list[str]:
     return list(names)
 
 
-def _has_lists(kind: Any) -> bool:
-    """Returns whether the values of an Arrow type are lists, of any of its kinds."""
-    return hasattr(kind, "value_type") and hasattr(kind, "value_field")
+def _may_have_lists(kind: Any) -> bool:
+    """Returns whether the values of an Arrow type are lists, of any of its kinds, or texts."""
+    is_list = hasattr(kind, "value_type") and hasattr(kind, "value_field")
+    return is_list or str(kind).endswith("string")

@@ -72,6 +72,14 @@ def test_damaged_gzip_is_refused(tmp_path, spoil):
         read_bytes(tmp_path, spoil(whole))
 
 
+def test_carriage_returns_within_turns_are_told(tmp_path):
+    found, report = read_bytes(tmp_path, b"q\ta\rq2\ta2\nq3\ta3\r\n", "talk.tsv")
+    assert found == [["q", "a\rq2", "a2"], ["q3", "a3"]]
+    assert report.notes == [
+        f"{tmp_path / 'talk.tsv'}: carriage returns within turns end no line there"
+    ]
+
+
 TALK = b"how are you today, " * 50
 
 

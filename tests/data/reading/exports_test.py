@@ -403,7 +403,12 @@ def test_thoughts_are_left_out_and_counted(tmp_path):
 @pytest.mark.parametrize(
     "text, is_one",
     [("이 메시지는 삭제되었습니다.", True), ("IMG 1.jpg (file attached)", True), ("see it", False),
-     ("it is 3.50 (or 4)", False), ("ok (sure)", False), ("[图片]", True)],
+     ("it is 3.50 (or 4)", False), ("ok (sure)", False), ("[图片]", True),
+     ("☎ Missed call", True), ("☎ Call time 0:35", True), ("☎ 通話時間 1:00:35", True),
+     ("☎ 555 1234", False), ("☎ me at 9:30 or at 10!", False), ("Voice call, 3 min", True),
+     ("Video call, 1 hr 2 min", True), ("Missed group video call", True),
+     ("Voice call, No answer", True), ("Sprachanruf, 3 Min.", True), ("video call?", False),
+     ("Video call, maybe at 3", False), ("See you, 3 min", False)],
 )  # fmt: skip
 def test_notices_are_told_from_texts(text, is_one):
     assert is_notice(text) == is_one

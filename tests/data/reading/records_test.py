@@ -232,6 +232,7 @@ def test_the_columns_of_csv_may_be_named(tmp_path):
     "column, values, expected",
     [
         ("messages", [spoken("q", "a")], [["q", "a"]]),
+        ("messages", [json.dumps(spoken("q", "a"))], [["q", "a"]]),
         ("conversations", [spoken("q", "a", role="from", content="value")], [["q", "a"]]),
         ("question", ["q", None], [["q", "a"]]),
     ],

@@ -52,13 +52,16 @@ FORMS = {
     "12 hours": ("{:%m/%d/%y, %I:%M %p}", "{} - {}: {}\n"),
     "below": ("{:%m/%d/%Y %I:%M:%S %p}", "{} {}\n{}\n\n"),
     "csv": ("{:%m/%d/%Y %H:%M}", "{},{},{}\n"),
+    "csv of 12 hours": ("{:%m/%d/%Y %I:%M %p}", "{},{},{}\n"),
+    "csv of a zone": ("{:%Y-%m-%d %H:%M:%S} UTC", "{},{},{}\n"),
+    "csv with quotes": ('"{:%m/%d/%Y, %I:%M:%S %p}"', '{},{},"{}"\n'),
 }
 
 
 def days(name, numbers):
     """Returns the text of a file with a talk of four hours around each midnight, and its talks."""
     time, form = FORMS[name]
-    text, talks = "time,sender,text\n" if name == "csv" else "", []
+    text, talks = "time,sender,text\n" if "csv" in name else "", []
     for day in numbers:
         talks.append([f"d{day} m{hour}" for hour in range(4)])
         for hour, said in enumerate(talks[-1]):
@@ -70,7 +73,7 @@ def days(name, numbers):
 @pytest.mark.parametrize("name", FORMS)
 def test_any_date_of_a_file_tells_whether_the_day_is_first(tmp_path, name):
     text, talks = days(name, range(60))
-    assert read_bytes(tmp_path, text.encode(), f"a.{'csv' if name == 'csv' else 'txt'}")[0] == talks
+    assert read_bytes(tmp_path, text.encode(), f"a.{'csv' if 'csv' in name else 'txt'}")[0] == talks
 
 
 @pytest.mark.parametrize("name", FORMS)
