@@ -76,6 +76,7 @@ def examine(encoded: bytes) -> Picture:
     """Returns what decoding a picture file finds; ValueError says why it cannot be decoded."""
     if not encoded:
         raise ValueError("the file is empty")
+    check_size(encoded)
     own = viewable(encoded)
     try:
         pixels = decode(tf.constant(own)).numpy()
@@ -95,6 +96,17 @@ def examine(encoded: bytes) -> Picture:
         FLAT: bool((pixels == pixels[0, 0]).all()),
     }
     return Picture(height, width, frozenset(name for name in TRAITS if found[name]), highest)
+
+
+def check_size(encoded: bytes) -> None:
+    """Raises ValueError if a picture has more pixels than Pillow reads, before any is decoded."""
+    try:
+        with without_warnings():
+            Image.open(io.BytesIO(encoded))
+    except Image.DecompressionBombError as error:
+        raise ValueError(f"it is too large: {error}".partition(", could")[0]) from error
+    except Exception:  # What else is wrong with it, decoding says.
+        return
 
 
 def levels_of(encoded: bytes) -> tuple[int, bool]:
@@ -156,22 +168,24 @@ def check_webp(encoded: tf.Tensor) -> tf.Operation:
 
 def on_background(pixels: tf.Tensor, look: Look) -> tf.Tensor:
     """Returns uint8 [height, width, 3] of grey or coloured pixels, with alpha or without."""
-    most = pixels.dtype.max
-    highest = most if pixels.dtype == tf.uint8 else look.highest
-    num_channels = tf.shape(pixels)[2]
-    levels = tf.cast(pixels, tf.float32)
+    num_channels, levels = tf.shape(pixels)[2], pixels
+    if pixels.dtype != tf.uint8:
+        levels = tf.minimum(tf.cast(pixels, tf.float32) * 255 / look.highest, 255)
     colours = tf.cond(
         num_channels < CHANNELS,
         lambda: tf.repeat(levels[..., :1], CHANNELS, axis=2),
         lambda: levels[..., :CHANNELS],
     )
-    alpha = tf.cond(
-        num_channels % 2 == 0,
-        lambda: levels[..., -1:] / most,
-        lambda: tf.ones_like(levels[..., :1]),
-    )
-    colours = tf.minimum(colours * 255 / highest, 255)
-    return tf.cast(tf.round(colours * alpha + look.background * (1 - alpha)), tf.uint8)
+
+    def blended() -> tf.Tensor:
+        alpha = tf.cast(pixels[..., -1:], tf.float32) / pixels.dtype.max
+        return tf.cast(colours, tf.float32) * alpha + look.background * (1 - alpha)
+
+    def as_bytes(found: tf.Tensor) -> tf.Tensor:
+        return tf.cast(tf.round(found), tf.uint8)  # What has bytes is not copied.
+
+    has_alpha = num_channels % 2 == 0
+    return tf.cond(has_alpha, lambda: as_bytes(blended()), lambda: as_bytes(colours))
 
 
 def orientation_of(encoded: tf.Tensor) -> tf.Tensor:

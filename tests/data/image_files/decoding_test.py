@@ -3,6 +3,8 @@
 import functools
 import io
 import itertools
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -10,7 +12,15 @@ import tensorflow as tf
 from PIL import Image, ImageOps
 
 from tests.data.image_files.pictures import KINDS, encode
-from towers.data.image_files.decoding import Look, decode, examine, orientation_of, viewable
+from tests.programs import run
+from towers.data.image_files.decoding import (
+    Look,
+    decode,
+    examine,
+    on_background,
+    orientation_of,
+    viewable,
+)
 
 COLOUR = (200, 100, 40)
 
@@ -52,6 +62,53 @@ def test_what_cannot_be_decoded_is_said_in_a_few_words(encoded, reason):
     with pytest.raises(ValueError, match=reason) as error:
         examine(encoded)
     assert len(str(error.value)) < 120 and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP", "GIF", "BMP"])
+def test_what_has_more_pixels_than_pillow_reads_is_named(kind, monkeypatch):
+    encoded = encode(Image.new("RGB", (30, 20)), kind)
+    examine(encoded)
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 299)
+    with pytest.raises(
+        ValueError, match=r"^it is too large: Image size \(600 pixels\) .* 598 pixels$"
+    ):
+        examine(encoded)
+
+
+PEAK = """
+import resource, sys
+from pathlib import Path
+from towers.data.image_files.decoding import examine
+small, large = (Path(one).read_bytes() for one in sys.argv[1:])
+examine(small)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+examine(large)
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
+"""
+
+
+def test_an_opaque_png_is_decoded_without_copies_in_floats(tmp_path):
+    paths = []
+    for size in (30, 3000):
+        paths.append(tmp_path / f"{size}.png")
+        paths[-1].write_bytes(encode(Image.linear_gradient("L").resize((size, size)), "PNG"))
+    output = run([sys.executable, "-c", PEAK, *paths], stderr=subprocess.DEVNULL)
+    assert int(output) < 20 * 3000**2  # Bytes; a copy in floats has 12 for each pixel.
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+@pytest.mark.parametrize("num_channels", [1, 2, 3, 4])
+def test_pixels_are_those_of_the_formula(dtype, num_channels):
+    pixels = np.random.default_rng(0).integers(
+        0, np.iinfo(dtype).max, (40, 30, num_channels), dtype
+    )
+    found = on_background(tf.constant(pixels), Look(70, 40_000))
+    highest = np.float32(255 if dtype == np.uint8 else 40_000)
+    levels = np.minimum(pixels.astype(np.float32) * 255 / highest, np.float32(255))
+    alpha = pixels[..., -1:] / np.float32(np.iinfo(dtype).max) if num_channels % 2 == 0 else 1
+    colours = levels[..., :3] if num_channels > 2 else levels[..., :1]
+    expected = np.round(colours * alpha + 70 * (1 - np.float32(alpha))).astype(np.uint8)
+    np.testing.assert_array_equal(found, np.broadcast_to(expected, (40, 30, 3)))
 
 
 def pixels_of(encoded, look=None):
