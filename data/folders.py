@@ -1,13 +1,15 @@
-"""Folders: the files below them in a fixed order, through links but never round; their digests."""
+"""Files: those below a folder in a fixed order, through links but never round; their digests."""
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 TRAIN, VALIDATION, TEST = PARTS = ("train", "validation", "test")  # Of a data set.
 PART_NAMES = {part: part for part in PARTS} | {"training": TRAIN, "testing": TEST}
@@ -51,9 +53,17 @@ def check_link(folder: Path) -> None:
         )
 
 
+def open_file(path: str | os.PathLike[str]) -> BinaryIO:
+    """Returns a file that is open to read; OSError for a pipe, which may never end, or a device."""
+    mode = os.stat(path).st_mode
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise OSError(errno.EINVAL, "a pipe or a device, no file", os.fspath(path))
+    return open(path, "rb")
+
+
 def hash_file(path: str | os.PathLike[str], state: Any) -> str:
-    """Adds a file's content to a state of `hashlib`; returns its hexadecimal digest."""
-    with open(path, "rb") as file:
+    """Adds a file's content to a state of `hashlib`; returns its hexadecimal digest; raises as `open_file` does."""
+    with open_file(path) as file:
         while block := file.read(1 << 20):
             state.update(block)
     return str(state.hexdigest())

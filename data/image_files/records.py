@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from towers.data.folders import PART_NAMES, TRAIN
+from towers.data.folders import PART_NAMES, TRAIN, open_file
 from towers.ground.durable import PARTIAL, publish
 from towers.ground.extras import import_extra
 
@@ -123,7 +123,7 @@ def read_bytes(path: str | os.PathLike[str], offset: int, length: int | None) ->
     """Returns the bytes of an example: a record of a file, or the whole of it."""
     if length is not None and is_array_record(path):
         return read_record(path, offset)
-    with open(path, "rb") as file:
+    with open_file(path) as file:
         if length is None:
             return file.read()
         found = os.pread(file.fileno(), length, offset)

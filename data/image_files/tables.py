@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import itertools
 import json
 import re
@@ -11,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from towers.data.folders import PART_NAMES, files_below
+from towers.data.folders import PART_NAMES, files_below, open_file
 from towers.data.image_files.decoding import SUFFIXES
 from towers.data.image_files.records import Example
 
@@ -94,7 +95,7 @@ def read_rows(path: Path) -> Iterator[Row]:
     """Yields the rows of a table, the names of its columns first; raises as `list_table`."""
     number = 1
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
+        with io.TextIOWrapper(open_file(path), "utf-8-sig", newline="") as file:
             if path.suffix == ".jsonl":
                 yield from rows_of_json(path, file)
                 return

@@ -24,7 +24,7 @@ import towers.data.reading.speakers as speakers
 import towers.data.reading.tsv as tsv
 import towers.data.reading.yaml_files as yaml_files
 from towers.data.compression import SUFFIXES as COMPRESSIONS
-from towers.data.folders import TEST, TRAIN, VALIDATION, folders_below
+from towers.data.folders import TEST, TRAIN, VALIDATION, files_below, folders_below
 from towers.data.reading.dialogue_file import (
     DAMAGED,
     Dialogue,
@@ -282,6 +282,9 @@ def _read(
         report.note(f"the names of the files tell the parts: {told}")
     for path, files in files_of.items():
         before = copy.deepcopy(report)
+        for other in files_below(path) if path.is_dir() else ():
+            if not other.is_file():
+                report.skip("files of another sort, such as pipes", str(other))
         for file_path in files:
             part = parts[file_path]
             if part == "unused":

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from towers.data.folders import open_file
 from towers.data.image_files.decoding import CHANNELS, SUFFIXES, decode, examine, viewable
 from towers.data.image_files.listing import pictures_below
 from towers.ground.progress import counted
@@ -113,7 +114,8 @@ def read_input(path: Path, spec: tf.TensorSpec) -> tf.Tensor:
 
 def read_picture(path: Path) -> bytes:
     """Returns the bytes of a picture that TensorFlow decodes; ValueError that names the file."""
-    content = path.read_bytes()
+    with open_file(path) as file:
+        content = file.read()
     try:
         examine(content)
         return viewable(content)

@@ -3,6 +3,7 @@
 import concurrent.futures
 import contextlib
 import csv
+import os
 import re
 import shutil
 import sqlite3
@@ -47,6 +48,17 @@ def test_each_picture_is_in_its_class_and_broken_ones_are_named(folder, tmp_path
     assert len(found.broken) == NUM_BROKEN * len(CLASSES)
     assert "绿色/empty.webp: the file is empty" in found.broken
     assert "left out 9 pictures" in "\n".join(found.summary)
+
+
+def test_pipes_are_named_and_not_read(folder, tmp_path):
+    root = tmp_path / "more"
+    copied(folder, root)
+    os.mkfifo(root / "blue" / "pipe.png")
+    broken = open_image_files(root, tmp_path).broken
+    assert "blue/pipe.png: it cannot be read: a pipe or a device, no file" in broken
+    os.mkfifo(tmp_path / "table.csv")
+    with pytest.raises(OSError, match=r"a pipe or a device, no file.*table\.csv"):
+        open_image_files(tmp_path / "table.csv", tmp_path)
 
 
 def test_too_many_broken_pictures_are_an_error(folder, tmp_path):

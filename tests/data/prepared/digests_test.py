@@ -31,6 +31,13 @@ def replace(file, content):
     os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
+def test_a_pipe_is_refused(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    begin(tmp_path / "pipe")
+    with pytest.raises(ValueError, match=r"pipe: expected a file to read, found: a pipe or a dev"):
+        digest_file(tmp_path / "pipe")
+
+
 @pytest.fixture
 def file(tmp_path):
     path = tmp_path / "corpus.txt"

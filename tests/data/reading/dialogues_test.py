@@ -1,5 +1,6 @@
 """The kind of a file is recognised, and what cannot be read is refused with the reason."""
 
+import os
 import pathlib
 import zipfile
 
@@ -166,6 +167,14 @@ def test_another_encoding_is_suggested(tmp_path):
         read_bytes(tmp_path, content)
     _, report = read_bytes(tmp_path, content + b"E\nM yes\nM no\n")
     assert "gb18030" in report.lines()[-1]
+
+
+def test_pipes_in_a_folder_are_left_out_and_named(tmp_path):
+    (tmp_path / "a.tsv").write_text("q\ta\n")
+    os.mkfifo(tmp_path / "b.tsv")
+    found, report = read(tmp_path)
+    assert found == [["q", "a"]]
+    assert report.skipped == {"files of another sort, such as pipes": 1}
 
 
 def test_a_file_that_may_not_be_read_is_named(tmp_path, monkeypatch):

@@ -1,6 +1,7 @@
 """Predictions of files are those of the network on their pixels."""
 
 import json
+import os
 
 import numpy as np
 import pytest
@@ -84,6 +85,9 @@ def test_what_is_no_image_is_refused_by_name(folder, tmp_path):
             find_images([str(path)])
     with pytest.raises(ValueError, match=r"notes\.txt cannot be predicted: .* Expected one of"):
         read_image(folder / "notes.txt", (32, 32, 3))
+    os.mkfifo(folder / "pipe.png")
+    with pytest.raises(OSError, match=r"a pipe or a device, no file.*pipe\.png"):
+        read_image(folder / "pipe.png", (32, 32, 3))
 
 
 @pytest.mark.parametrize("options", [{"format": "BMP"}, {"format": "GIF"}, {"format": "WEBP"}])
