@@ -43,6 +43,7 @@ def split(dataset: tf.data.Dataset, num_towers: int, own: slice = slice(None)) -
         ValueError: the tensors of a batch have no rows, or different numbers of rows. If static
             shapes do not show it, iterating raises `tf.errors.InvalidArgumentError`.
     """
+    check_dataset(dataset)
     check_batch_spec(dataset.element_spec)
     is_tuple = type(dataset.element_spec) is tuple  # `map` passes a tuple as several arguments.
 
@@ -68,6 +69,11 @@ def check_batch_spec(spec: Any) -> None:
                 "A batch must be made of tensors that can be cut by rows. Received a sparse one: "
                 f"{part}; call `dataset.map` with tf.sparse.to_dense before, or give the ids and "
                 "values of each example as dense tensors."
+            )
+        if isinstance(part, tf.data.DatasetSpec):
+            raise ValueError(
+                "A batch must be made of tensors. Received a data set in the place of one, as "
+                "`window` makes them; call `dataset.batch(...)` instead."
             )
     shapes = [part.shape for part in tf.nest.flatten(spec)]
     if not shapes or any(shape.rank == 0 for shape in shapes):
@@ -214,7 +220,9 @@ def shard_specs(batches: Batches | tf.data.Dataset, num_towers: int) -> tuple[Sh
 def dataset_of(batches: Batches | tf.data.Dataset) -> tf.data.Dataset:
     """Returns a data set, or that of the first epoch; raises ValueError for neither."""
     check_batches(batches)
-    return batches if isinstance(batches, tf.data.Dataset) else batches(0, 0)
+    dataset = batches if isinstance(batches, tf.data.Dataset) else batches(0, 0)
+    check_dataset(dataset)
+    return dataset
 
 
 def check_batches(batches: object) -> None:
@@ -224,6 +232,15 @@ def check_batches(batches: object) -> None:
             "batches must be a function batches(epoch, first_step) that returns a tf.data.Dataset "
             f"of global batches, or such a data set. Received {type(batches).__name__}; "
             "towers.batches_from(data, batch_size) makes one of arrays."
+        )
+
+
+def check_dataset(dataset: object) -> None:
+    """Raises ValueError unless what a function of the epoch returned is a data set."""
+    if not isinstance(dataset, tf.data.Dataset):
+        raise ValueError(
+            "A function of the epoch must return a tf.data.Dataset of global batches. Received "
+            f"{type(dataset).__name__} from it."
         )
 
 

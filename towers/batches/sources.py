@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from towers.batches.shards import Batches, check_batches
+from towers.batches.shards import Batches, check_batches, check_dataset
 from towers.ground.epochs import Epochs, assembled, even_layout
 from towers.ground.private_apis import reshuffle_sizes
 
@@ -77,12 +77,32 @@ def batches_from(
             "batch_size and shuffle are for examples with random access. Received them for a "
             "tf.data.Dataset; call its `shuffle` and `batch` instead."
         )
+    return batches_of_epochs(dataset)
+
+
+def batches_of_epochs(dataset: tf.data.Dataset | Callable[[int], tf.data.Dataset]) -> Batches:
+    """Returns the batches of a data set for every epoch, or of a function of the epoch."""
+    first: list[tf.TypeSpec] = []
 
     def batches(epoch: int, first_step: int = 0) -> tf.data.Dataset:
         of_epoch = dataset if isinstance(dataset, tf.data.Dataset) else dataset(epoch)
+        check_dataset(of_epoch)
+        first[:] = first or [of_epoch.element_spec]
+        if kinds_in(of_epoch.element_spec) != kinds_in(first[0]):
+            raise ValueError(
+                "The batches of all epochs must have one structure and the same types. Received "
+                f"{of_epoch.element_spec} in epoch {epoch}, and {first[0]} before."
+            )
         return of_epoch.skip(first_step) if first_step else of_epoch
 
     return batches
+
+
+def kinds_in(spec: Structure) -> Structure:
+    """Returns the structure of a batch with the kind and the type of each of its parts."""
+    return tf.nest.map_structure(
+        lambda part: (type(part), getattr(part, "dtype", None)), spec, expand_composites=False
+    )
 
 
 def as_batches(batches: Batches | tf.data.Dataset) -> Batches:

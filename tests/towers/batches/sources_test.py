@@ -47,6 +47,27 @@ def test_what_is_no_data_is_refused(wrong):
         towers.batches_from(wrong)
 
 
+def test_a_function_of_the_epoch_has_to_return_data_sets_of_one_structure():
+    rows = tf.data.Dataset.range(4).batch(2)
+    with pytest.raises(ValueError, match=r"must return a tf\.data\.Dataset .*Received NoneType"):
+        towers.engine.shard_specs(towers.batches_from(lambda epoch: None), 2)
+    with pytest.raises(ValueError, match=r"must return a tf\.data\.Dataset .*Received list"):
+        towers.engine.shard_specs(lambda epoch, first_step: [rows], 2)
+    others = [tf.data.Dataset.zip((rows, rows)), rows.map(lambda row: tf.cast(row, tf.float32))]
+    for other in others:
+        batches = towers.batches_from([rows, rows, other].__getitem__)
+        assert batches(1, 0).element_spec == rows.element_spec
+        with pytest.raises(ValueError, match=r"one structure and the same types.* in epoch 2, and"):
+            batches(2, 1)
+    longer = towers.batches_from([rows, tf.data.Dataset.range(4).batch(2, True)].__getitem__)
+    assert [batch.shape[0] for batch in (*longer(0), *longer(1))] == [2] * 4
+
+
+def test_data_sets_within_a_data_set_are_refused():
+    with pytest.raises(ValueError, match=r"Received a data set .*`window`.*`dataset\.batch"):
+        towers.engine.shard_specs(tf.data.Dataset.range(8).window(4), 2)
+
+
 def test_options_that_do_not_fit_the_data_are_refused():
     with pytest.raises(ValueError, match=r"needs a batch_size.*Received ndarray"):
         towers.batches_from(np.ones(3))
