@@ -31,11 +31,12 @@ CLASS_NAMES = {
         "Ankle boot",
     ),
 }
+SIZE = 28, 28  # Of their images: height and width.
 FILE_PREFIXES = {"train": "train", "test": "t10k"}
 
 
 def load(folder: str | Path, split: str, *, name: str = "mnist") -> ImageSet:
-    """Returns the images, uint8 [n, height, width, 1], and labels of a split.
+    """Returns the images, uint8 [n, 28, 28, 1], and labels of a split.
 
     Args:
         folder: of the files, under their published names, gzipped or not.
@@ -51,6 +52,12 @@ def load(folder: str | Path, split: str, *, name: str = "mnist") -> ImageSet:
     images_path = _find(Path(folder), split, "images", num_dimensions=3, name=name)
     labels_path = _find(Path(folder), split, "labels", num_dimensions=1, name=name)
     images = read_idx(images_path, num_dimensions=3)
+    if images.shape[1:] != SIZE:
+        height, width = images.shape[1:]
+        raise ValueError(
+            f"{images_path}: expected images of 28 x 28 pixels, found {height} x {width}. `towers "
+            "train images` takes picture files of any size."
+        )
     labels = read_idx(labels_path, num_dimensions=1)
     _check_labels(labels, len(CLASS_NAMES[name]), labels_path)
     if len(images) != len(labels):

@@ -10,7 +10,7 @@ from tests.paths import CORPORA, missing
 from towers.data.images import idx
 
 FASHION_MNIST = CORPORA / "fashion_mnist"
-IMAGES = np.random.default_rng(0).integers(0, 256, (3, 4, 5), dtype=np.uint8)
+IMAGES = np.random.default_rng(0).integers(0, 256, (3, 28, 28), dtype=np.uint8)
 LABELS = np.array([0, 9, 4], dtype=np.uint8)
 
 
@@ -65,14 +65,15 @@ def test_missing_file_says_how_to_get_it(tmp_path, name):
     [
         (b"", "expected an IDX header of 16 bytes, found 0 bytes"),
         (idx_bytes(IMAGES)[:15], "expected an IDX header of 16 bytes, found 15 bytes"),
-        (idx_bytes(IMAGES)[:-1], r"expected 60 bytes .* \[3, 4, 5\].* found 59"),
-        (idx_bytes(IMAGES) + b"x", "expected 60 bytes .* found 61"),
+        (idx_bytes(IMAGES)[:-1], r"expected 2352 bytes .* \[3, 28, 28\].* found 2351"),
+        (idx_bytes(IMAGES) + b"x", "expected 2352 bytes .* found 2353"),
         (idx_bytes(IMAGES[:0]), "at least one; found 0"),
+        (idx_bytes(IMAGES[:, :20]), "expected images of 28 x 28 pixels, found 20 x 28"),
         (idx_bytes(LABELS) + bytes(20), "magic number 2051 .* 3 dimensions, found 2049"),
         (b"\x89PNG" + bytes(20), "magic number 2051 .* found 2303741511"),
         (struct.pack(">4I", 2051, *[2**32 - 1] * 3), r"expected 79228162458924105385300197375"),
     ],
-    ids=["empty", "header", "short", "long", "no-images", "labels", "no-idx", "huge"],
+    ids=["empty", "header", "short", "long", "no-images", "size", "labels", "no-idx", "huge"],
 )
 def test_wrong_images_file_is_refused(tmp_path, content, message):
     write_split(tmp_path, images=content)
