@@ -126,6 +126,8 @@ def _dialogues_of(
         groups = [] if row or layout.columns or talk.count("/") == _DEPTH else parts_of(record)
         if row:
             file.report.take(row.taken, record)
+            if row.is_untimed:
+                file.skip("times that cannot be read", line)
             if all(key in record for key in TREE):
                 chats.add_reply(record, row.message, line)
             else:

@@ -48,15 +48,16 @@ _KAKAO = re.compile(rf"\[(?P<sender>[^\[\]]{{1,100}})\] \[(?P<time>{_WHEN})\] (?
 Heads = Sequence[re.Pattern[str]]
 WHATSAPP, LINE = (_WHATSAPP, _TIME_FIRST, _TIME_BEHIND, _TIMED), (_LINE, _KAKAO)
 QQ = (_DISCORD, _IMESSAGE, _QQ, _QQ_COPIED)
+_BELOW_DAYS = (*LINE, _TIMED)  # Whose messages have a time alone.
 # Above the messages of a day, in LINE and KakaoTalk.
 _DAY = re.compile(
-    r"(?:-+ )?\d{4}[./년]\s?\d{1,2}[./월]\s?\d{1,2}일?\s?(?:[(（].{1,3}[)）]|.요일)(?: -+)?"
-    rf"|(?:-+ )?[^\W\d]{{3,9}}, (?:\d{{1,2}}/\d{{1,2}}/\d{{4}}|{_DATE})(?: -+)?"
+    rf"(?:-+ )?{_DATE}\s?(?:[(（].{{1,5}}[)）]|.요일|.曜日|(?:星期|[週周]).)(?: -+)?"
+    rf"|(?:-+ )?[^\W\d]{{2,12}}\.?, {_DATE}(?: -+)?"
 )
 # With what a line begins that says when, also if the hour is first.
 _DATED = re.compile(rf"\[?(?:{_TIME}.{{0,9}}?, )?{_DATE}")
 _SIGNS = re.compile(r"\d+|[^\W\d]+")
-_DIVISION = re.compile(rf"=+|消息(?:记录|分组|对象)[:：].*|-{{5,}} .+ -{{5,}}|{_DAY.pattern}")
+_DIVISION = re.compile(r"=+|消息(?:记录|分组|对象)[:：].*|-{5,} .+ -{5,}")
 _LEFT_TO_RIGHT = "\u200e"  # WhatsApp writes it before what is no text of a user.
 _MARKS = "\u200f\u202a\u202b\u202c\ufeff"  # Of direction, which it writes before names.
 _BLANKS = str.maketrans("\u202f\u00a0\u2009", "   ", _MARKS)
@@ -123,7 +124,7 @@ def read(file: DialogueFile, heads: Heads) -> Iterator[Dialogue]:
         if not sender:
             file.skip("lines without a sender", line)
             continue
-        when = time_of(f"{day} {match['time']}")
+        when = time_of(match["time"]) or time_of(f"{day} {match['time']}")
         sender = sender.strip().removeprefix("~").strip()
         if len(texts) > 1 and is_notice(texts[0]):
             texts = texts[1:]  # The name of a file, above what was written with it.
@@ -150,7 +151,7 @@ def _messages(
                 yield begun
             begun = match, ["" if _is_of_program(line.text) else match["text"]], line
             dates.update(_form_of_date(text))
-        elif _DIVISION.fullmatch(text):
+        elif _DIVISION.fullmatch(text) or (head in _BELOW_DAYS and _DAY.fullmatch(text)):
             if begun:
                 yield begun
             begun = None

@@ -22,7 +22,7 @@ TIMES = tuple(
 )
 # Kinds of messages that say whose they are, as Signal's.
 DIRECTIONS = {"incoming": OTHER, "outgoing": ME, "received": OTHER, "sent": ME}
-OWN = ("is_sender", "is_self", "issend")  # 1 is one's own message.
+OWN = ("is_sender", "is_self", "issend", "is_from_me", "from_me")  # 1 is one's own message.
 TALKS = tuple(
     str.split(
         "talkerid room_name talker conversation_id dialogue_id dialog_id chat_id session_id "
@@ -51,11 +51,13 @@ class Row(NamedTuple):
         talk: its conversation, empty where the file has one.
         message: its text is None where it is of another kind, such as a picture.
         taken: the keys of all that was understood.
+        is_untimed: whether it has a time that cannot be read.
     """
 
     talk: str
     message: Message
     taken: tuple[str, ...]
+    is_untimed: bool = False
 
 
 def message_of(record: Any, layout: Layout) -> Row | None:
@@ -69,7 +71,9 @@ def message_of(record: Any, layout: Layout) -> Row | None:
         key = next(keys, None)
         return None if key is None else record[taken.setdefault(key) or key]
 
-    when = _time_of(value_of, (layout.time,) if layout.time else TIMES)
+    times = (layout.time,) if layout.time else TIMES
+    when = _time_of(value_of, times)
+    is_untimed = when is None and value_of(times) is not None
     talk = value_of(TALKS)
     when = time_of(value_of(ORDER)) if when is None and talk else when
     roles = tuple(role for role in ROLES if when is not None or role not in TIMED)
@@ -94,7 +98,7 @@ def message_of(record: Any, layout: Layout) -> Row | None:
         text = html.unescape(_TAG.sub("", _LINK.sub(r"\1", text)))
     text = None if text and when is not None and is_notice(text) else text
     message = Message(_unbroken(str(sender)), text, when)
-    return Row(str(talk or ""), message, tuple(taken))
+    return Row(str(talk or ""), message, tuple(taken), is_untimed)
 
 
 def _time_of(value_of: Callable[[tuple[str, ...]], Any], names: tuple[str, ...]) -> Time | None:

@@ -179,10 +179,10 @@ def talks(messages: Sequence[Message], *, day_first: bool) -> Iterator[Sequence[
     times = [one.time and one.time.seconds(day_first=day_first) for one in messages]
     known = [time for time in times if time is not None]
     timed = list(zip(times, messages, strict=True))
+    falls = sum(later < earlier for earlier, later in pairwise(known))
+    if falls > len(known) // 2:
+        timed.reverse()  # Newest first: so are those of the same second.
     if len(known) == len(messages):
-        falls = sum(later < earlier for earlier, later in pairwise(known))
-        if falls > len(known) // 2:
-            timed.reverse()  # Newest first: so are those of the same second.
         timed.sort(key=lambda one: one[0] or 0.0)
     talk: list[Message] = []
     last: float | None = None

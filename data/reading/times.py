@@ -21,7 +21,7 @@ _PARTS = {
 PART = rf"(?:(?<![^\W\d_⺀-鿿가-힣])(?:{'|'.join(_PARTS.values())})(?![^\W\d_]))"
 _AROUND = (
     rf"(?:(?P<before>{PART})\s?)?{{}}(?:\s?(?P<after>{PART}))?"
-    r"(?:\s?(?:GMT|UTC)?[+-]\d\d:?\d\d(?!\d))?"  # From Greenwich's time.
+    r"(?:\s?(?:GMT|UTC)?(?P<east>[+-]\d\d:?\d\d)(?!\d))?"  # Hours and minutes.
 )
 _CLOCK = re.compile(
     _AROUND.replace(
@@ -37,12 +37,21 @@ _DOTTED = re.compile(
         r"(?![\d-]|\.\d)",
     )
 )
+# A date in digits alone, before a clock or with one: 20240115 15:04, 20240115T150400.
+_COMPACT = re.compile(
+    r"(?<!\d)((?:19|20)\d\d)(0[1-9]|1[0-2])([0-3]\d)"
+    r"(?:[T ]?([0-2]\d)([0-5]\d)([0-5]\d)|(?=[T ]))(?!\d)"
+)
 _NUMBERS = re.compile(r"\d+")
-_MONTH = re.compile(r"\b(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\b", re.IGNORECASE)
+# In English, and what begins so; but `mardi` and `martes` are days.
+_MONTH = re.compile(
+    r"\b(jan|feb|mar(?!di|te)|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\b", re.IGNORECASE
+)
 _MONTHS = str.split("jan feb mar apr may jun jul aug sep oct nov dec")
 _LARGEST_DAY = 31
-_LARGEST = 1e15
-_MILLISECONDS = 1e11  # A larger number of seconds would be in the year 5138.
+_LEAP = 15 * 24 * 3600.0  # Seconds: from day to day, a date that is misread leaps by a month.
+_LARGEST = 1e20
+_THOUSANDTHS = 1e11  # A larger number of seconds would be in the year 5138.
 
 
 class Time(NamedTuple):
@@ -64,29 +73,41 @@ def time_of(value: Any) -> Time | None:
     """Returns a time, None for what is none.
 
     Args:
-        value: a number of seconds or milliseconds, or a date with a time in any usual order.
+        value: a number of seconds or of thousandths of them, such as microseconds, or a date with
+            a time in any usual order.
 
     >>> time_of("1/2/21, 1:05 PM").day_first - time_of("2021-02-01 13:00:00").day_first
     300.0
     """
-    if isinstance(value, int | float):
-        is_finite = abs(value) < _LARGEST
-        seconds = value / (1000 if value > _MILLISECONDS else 1) if is_finite else None
-        return None if seconds is None else Time(seconds, seconds)
-    if not isinstance(value, str):
+    if not isinstance(value, int | float | str | datetime.datetime):
         return None
+    text = _COMPACT.sub(_spread, str(value))
     try:
-        return time_of(float(value))
+        seconds = float(text)
     except ValueError:
-        pass
-    clock = _CLOCK.search(value) or next(reversed([*_DOTTED.finditer(value)]), None)
-    if clock is None:
+        return _time_of_date(text)
+    if not abs(seconds) < _LARGEST:
         return None
+    while seconds > _THOUSANDTHS:
+        seconds /= 1000
+    return Time(seconds, seconds)
+
+
+def _spread(digits: re.Match[str]) -> str:
+    """Returns a date and its clock with signs between their numbers."""
+    return f"{'-'.join(digits.groups()[:3])} {':'.join(filter(None, digits.groups()[3:]))}"
+
+
+def _time_of_date(value: str) -> Time | None:
+    clocks = [*_CLOCK.finditer(value)] or [*_DOTTED.finditer(value)]
+    if not clocks:
+        return None
+    clock = clocks[-1]  # A day of a table may be written with a midnight before it.
     date = f"{value[: clock.start()]} {value[clock.end() :]}"
     numbers = list(map(int, _NUMBERS.findall(date)[:3]))
-    named = _MONTH.search(date) if len(numbers) == 2 else None
+    named = _MONTH.findall(date) if len(numbers) == 2 else []
     if named:
-        numbers.insert(1, 1 + _MONTHS.index(named[1].lower()))
+        numbers.insert(1, 1 + _MONTHS.index(named[-1].lower()))
     if len(numbers) < 3:
         return None
     first, second, third = numbers
@@ -111,14 +132,17 @@ def _seconds(year: int, month: int, day: int, clock: re.Match[str]) -> float | N
         date = datetime.datetime(year, month, day, hour, minute, tzinfo=datetime.timezone.utc)
     except ValueError:
         return None
-    return date.timestamp() + second
+    east = clock["east"] or "+00:00"
+    ahead = 3600 * int(east[:3]) + 60 * int(east[0] + east[-2:])
+    return date.timestamp() + second - ahead
 
 
 def is_day_first(talks: Iterable[Sequence[Time | None]]) -> bool:
     """Returns whether the dates of a file begin with the day.
 
-    If no number above 12 tells, the times of its conversations fall least often in the right order,
-    or rise least often where the newest message is first; if that tells nothing, the day is first.
+    If no number above 12 tells, the times of its conversations fall least often in the right order
+    (or rise, where the newest message is first), and leap least often by weeks; if that tells
+    nothing either, the day is first.
     """
     known = [[time for time in talk if time] for talk in talks]
     told = sum(
@@ -126,14 +150,15 @@ def is_day_first(talks: Iterable[Sequence[Time | None]]) -> bool:
     )
     if told:
         return told > 0
-    by_day, by_month = (
-        sum(_disorder([time.seconds(day_first=day_first) for time in one]) for one in known)
-        for day_first in (True, False)
-    )
-    return by_day <= by_month
+    return _breaks(known, day_first=True) <= _breaks(known, day_first=False)
 
 
-def _disorder(times: Sequence[float]) -> int:
-    """Returns how often times change their direction, at least."""
-    steps = [later - earlier for earlier, later in pairwise(times)]
-    return min(sum(step < 0 for step in steps), sum(step > 0 for step in steps))
+def _breaks(talks: Iterable[Sequence[Time]], *, day_first: bool) -> tuple[int, int]:
+    """Returns how often times change their direction, at least, and how often they leap."""
+    turns = leaps = 0
+    for talk in talks:
+        times = [time.seconds(day_first=day_first) for time in talk]
+        steps = [later - earlier for earlier, later in pairwise(times)]
+        turns += min(sum(step < 0 for step in steps), sum(step > 0 for step in steps))
+        leaps += sum(abs(step) > _LEAP for step in steps)
+    return turns, leaps

@@ -1,4 +1,5 @@
 """Times of messages: their marks, and the order of the numbers of a date, told by all of a file."""
+# ruff: noqa: RUF001 - full-width brackets.
 
 import datetime
 import json
@@ -16,7 +17,10 @@ NOON, EVENING = 1704542400 + 600, 1704574800 + 300  # 12:10 and 21:05 of January
     ["Jan 15, 2024  3:04:00 PM", "15:04, 15/01/2024", "15/1/24, 3:04 μ.μ.",
      "15 January 2024 at 15:04", "Monday, January 15, 2024 at 3:04:00 PM UTC", "1705331040",
      "Mon Jan 15 15:04:00 +0000 2024", "15:04, 15/1/24", "2024年1月15日 15时04分",
-     "martes, 15/01/2024 15:04", "15.1.2024 klo 15.04", "2024-01-15 15-04-00"],
+     "martes, 15/01/2024 15:04", 1705331040e6, "1705331040000000000", "2024-01-15T16:04:00+01:00",
+     "20240115 15:04", "20240115T150400Z", 20240115150400, datetime.datetime(2024, 1, 15, 15, 4),
+     "2024-01-15 00:00:00 15:04", "Mon Jan 15 2024 10:04:00 GMT-0500 (EST)",
+     "15.1.2024 klo 15.04", "2024-01-15 15-04-00"],
 )  # fmt: skip
 def test_times_in_words_and_with_the_hour_first(text):
     assert time_of(text).seconds(day_first=True) == 1705331040
@@ -40,7 +44,19 @@ def test_letters_within_a_word_are_no_mark(text):
     assert time_of(text).seconds(day_first=True) == NOON
 
 
-@pytest.mark.parametrize("text", ["2024-01-06", "9:05", "6/1 9:05", "30/2/2024 9:05", "9 o'clock"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2024-01-06",
+        "9:05",
+        "6/1 9:05",
+        "30/2/2024 9:05",
+        "9 o'clock",
+        "mardi 9 juillet 2024 9:05",
+        float("nan"),
+        1e300,
+    ],
+)
 def test_what_has_no_date_or_no_time_is_none(text):
     assert time_of(text) is None
 
@@ -78,11 +94,22 @@ def test_any_date_of_a_file_tells_whether_the_day_is_first(tmp_path, name):
 
 @pytest.mark.parametrize("name", FORMS)
 def test_without_a_number_above_12_the_order_of_the_times_tells(tmp_path, name):
-    text, talks = days(name, [*range(9), *range(31, 40)])  # Of January and February.
-    assert read_bytes(tmp_path, text.encode())[0] == talks
+    for numbers in ([*range(9), *range(31, 40)], range(9)):  # Of January and February.
+        text, talks = days(name, numbers)
+        assert read_bytes(tmp_path, text.encode())[0] == talks
 
 
-@pytest.mark.parametrize("form", ["{:%a, %d/%m/%Y}", "{:%a, %m/%d/%Y}", "{:%Y/%m/%d(%a)}"])
+@pytest.mark.parametrize(
+    "form",
+    [
+        "{:%a, %d/%m/%Y}",
+        "{:%a, %m/%d/%Y}",
+        "{:%Y/%m/%d(%a)}",
+        "{:%Y.%m.%d} 星期五",
+        "{:%d/%m/%Y}（週五）",
+        "Sa., {:%d.%m.%Y}",
+    ],
+)
 def test_the_heading_above_times_alone_has_their_date(tmp_path, form):
     text = ""
     for hour in range(24 * 20):
@@ -122,3 +149,35 @@ def test_a_line_that_begins_with_a_date_as_messages_do_is_told(tmp_path):
         f"{tmp_path / 'talk.txt'}:2: of the lines that begin with a date as messages do, 2 begin "
         "none and are text of the message before"
     ]
+
+
+def test_a_date_within_a_text_is_no_heading_where_messages_have_their_own(tmp_path):
+    text = "".join(
+        f"1/{day}/24, 21:0{n} - {name}: d{day}\nMon, 1/1/2024\nmore\n"
+        for day in (13, 14) for n, name in enumerate(("Ann", "Bob"))
+    )  # fmt: skip
+    said = "{}\nMon, 1/1/2024\nmore"
+    expected = [[said.format(day)] * 2 for day in ("d13", "d14")]
+    assert read_bytes(tmp_path, text.encode())[0] == expected
+
+
+def test_times_of_several_zones_are_those_of_one(tmp_path):
+    rows = (("21:00:00+01:00", "Ann", "q"), ("15:05:00-05:00", "Bob", "a"),
+            ("21:10:00+01:00", "Ann", "q2"))  # fmt: skip
+    text = "time,sender,text\n" + "".join(f"2024-01-05T{','.join(row)}\n" for row in rows)
+    assert read_bytes(tmp_path, text.encode(), "a.csv")[0] == [["q", "a", "q2"]]
+
+
+def test_times_that_cannot_be_read_are_told_and_the_newest_may_still_be_first(tmp_path):
+    times = ("2024-01-05 10:04", "2024-01-05 10:03", "soon", "2024-01-05 10:01")
+    rows = zip(times, ("Bob", "Ann", "Bob", "Ann"), ("a2", "q2", "a", "q"), strict=True)
+    text = "time,sender,text\n" + "".join(f"{','.join(row)}\n" for row in rows)
+    found, report = read_bytes(tmp_path, text.encode(), "a.csv")
+    assert found == [["q", "a", "q2", "a2"]]
+    assert report.skipped == {"times that cannot be read": 1}
+
+
+def test_whose_a_message_is_may_be_a_column(tmp_path):
+    text = "date,is_from_me,text\n2024-01-05 10:01,0,q\n2024-01-05 10:02,1,a\n"
+    (turns,), _ = read_bytes(tmp_path, text.encode(), "a.csv")
+    assert turns == ["q", "a"] and turns.has_roles
