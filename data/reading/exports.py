@@ -22,7 +22,7 @@ _DATE = (
 _WHEN = rf"(?:{PART}\s?)?{_TIME}(?:\s?(?:{PART}|ч\.|Uhr\b))?"
 # Between a date and a time: a word for `at`, or the day of the week.
 _AT = (
-    r"(?:at|à|às|a las|a les|la|alle|um|om|kl\.?|klo|plkst\.|в|о|об|у|u|v|o|lúc|pukul"
+    r"(?:at|à|ás|às|a las|a les|la|alle|um|om|ob|në|kl\.?|klo|plkst\.|в|о|об|у|u|v|o|lúc|pukul"
     r"|Mon|Tue|Wed|Thu|Fri|Sat|Sun|(?:周|週|星期)[一二三四五六日天])"
 )
 _DAY_TIME = rf"(?P<time>{_DATE}[,،]?[\sT]+(?:{_AT}\s)?{_WHEN})"
