@@ -62,7 +62,7 @@ def open_file(path: str | os.PathLike[str]) -> BinaryIO:
 
 
 def hash_file(path: str | os.PathLike[str], state: Any) -> str:
-    """Adds a file's content to a state of `hashlib`; returns its hexadecimal digest; raises as `open_file` does."""
+    """Adds a file's content to a state of `hashlib`; returns its digest in hexadecimal."""
     with open_file(path) as file:
         while block := file.read(1 << 20):
             state.update(block)
