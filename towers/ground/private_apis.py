@@ -352,8 +352,13 @@ def is_compiled(function: Any) -> bool:
 
 
 def call_of_tensors(function: Any) -> Callable[[Sequence[Any]], Any]:
-    """Returns an eager call of a `ConcreteFunction` by its flat tensors, which checks nothing."""
+    """Returns an eager call of a `ConcreteFunction` by its flat tensors, which checks nothing.
+
+    What changes with each call, such as the key of a sum over processes, is captured anew.
+    """
     call, captured = function.inference_fn.call_preflattened, function.captured_inputs
+    if function.graph.deferred_external_captures:
+        return lambda tensors: call([*tensors, *function.captured_inputs])
     return lambda tensors: call([*tensors, *captured])
 
 

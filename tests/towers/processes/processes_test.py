@@ -70,6 +70,13 @@ def test_every_process_has_the_sum(found):
     assert [one["sums"] for one in found] == [expected] * count
 
 
+def test_a_shape_may_be_known_in_one_process_and_new_in_another(found):
+    count = len(found)
+    longer = sum(range(2, 2 + count))
+    expected = [2 * count, 2 * count, longer, 2 * count, 2 * count]
+    assert [one["shapes"] for one in found] == [expected] * count
+
+
 def test_every_process_has_the_values_of_the_chief(found):
     assert [one["broadcast"] for one in found] == [[[1.5, 2.5], 7]] * len(found)
 

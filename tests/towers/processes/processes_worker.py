@@ -11,6 +11,7 @@ from tests import helpers
 from tests.programs import wait_until
 from towers import StepReport, StopTraining
 from towers.processes.processes import join_processes
+from towers.step.tracing import checked_once, trace
 
 NUM_TOWERS = 4  # Of all processes together.
 SIZES = [16, 13, 9, 3]
@@ -50,6 +51,15 @@ def sums(processes):
         "values": tf.gather(summed["rows"].values, order).numpy().tolist(),
         "none": summed["none"] is None,
     }
+
+
+def shapes(processes):
+    """Sums of vectors whose lengths, new or known, differ from process to process."""
+    spec = tf.TensorSpec([None])
+    traced = trace(lambda vector: processes.sum([tf.reduce_sum(vector)])[0], "/CPU:0", spec)
+    total = checked_once(traced, spec)
+    lengths = [2, 2, 2 + processes.index, 2, 2]
+    return [float(total(tf.ones([length]))) for length in lengths]
 
 
 def broadcast(processes):
@@ -139,7 +149,7 @@ def find_out(config, path, cases):
     os.environ["TF_CONFIG"] = config
     towers.select_devices(2)  # CPU 0 for the parameters, and two for towers.
     processes = join_processes()
-    tests = (sums, broadcast, stopping, shards)
+    tests = (sums, shapes, broadcast, stopping, shards)
     found = {test.__name__: test(processes) for test in tests}
     found["training"] = training(processes, cases)
     processes.wait()

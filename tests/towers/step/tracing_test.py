@@ -49,7 +49,8 @@ class Counting:
 
     def __init__(self, traced):
         self._traced, self.count = traced, 0
-        self.inference_fn, self.captured_inputs = traced.inference_fn, traced.captured_inputs
+        self.inference_fn, self.graph = traced.inference_fn, traced.graph
+        self.captured_inputs = traced.captured_inputs
 
     def __call__(self, *arguments):
         self.count += 1
