@@ -25,7 +25,7 @@ from towers.scripts.training.run_directory import RunDirectory
 from towers.scripts.training.run_files import RunFiles
 from towers.scripts.training.run_output import RunOutput, describe_model
 from towers.scripts.training.saved_run import InitialWeights, choose_checkpoint
-from towers.scripts.training.session import Session, open_session
+from towers.scripts.training.session import Session, choose_devices, open_session
 
 OVER_SECONDS = 60.0  # For which a worker of a finished run waits for others that go on with it.
 
@@ -105,9 +105,14 @@ def open_recipe(
     plan: Plan, before: dict[str, Any] | None, output: RunOutput
 ) -> tuple[Session, dict[str, Any]]:
     """Returns the devices, the data and the model of a run, and what it records with them."""
-    recipe, options = plan.recipe, plan.options
+    options = plan.options
     if options.engine.deterministic:
         towers.enable_determinism()
+    chosen, processes = choose_devices(options.devices), join(plan, before)
+    plan = plan.with_kept(processes.of_chief(plan.kept))
+    equal = {**plan.common_settings(), "towers (--towers)": len(chosen.towers)}
+    towers.processes.check_settings(processes, equal)
+    recipe = plan.recipe
     choose_placement = MeasuredPlacement(recipe, options, before and before.get("trial"))
     session = open_session(
         recipe,
@@ -115,8 +120,7 @@ def open_recipe(
         devices=options.devices,
         seed=options.seed,
         precision=options.engine.precision,
-        shared=plan.common_settings(),
-        join=lambda: join(plan, before),
+        joined=(chosen, processes),
         choose_placement=choose_placement,
         write=output.write,
     )

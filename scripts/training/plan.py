@@ -19,20 +19,37 @@ class Plan(NamedTuple):
     """What a run will do.
 
     Attributes:
-        recipe: what to train, with the fields of the run.
+        asked: what to train, as the command says it.
+        recipe: the same with the fields of the run.
         options: how.
         directory: where its files are.
         record: what run.json is to say of it, as far as the options tell.
         is_chief: whether this process writes its files; others of several do not.
         kept: fields of the run that goes on, in place of those that the command alone means.
+            Several processes take the chief's, whose disk alone may hold what was saved.
     """
 
+    asked: Recipe
     recipe: Recipe
     options: TrainOptions
     directory: RunDirectory
     record: dict[str, Any]
     is_chief: bool
     kept: dict[str, Any]
+
+    def with_kept(self, fields: dict[str, Any]) -> Plan:
+        """Returns the plan with the fields of a run that goes on, but for those that are given.
+
+        Raises:
+            ValueError: the recipe refuses them.
+        """
+        kept = kept_fields(self.asked, self.options, fields)
+        try:
+            recipe = with_recorded(self.asked, kept)
+        except ValueError as error:
+            raise ValueError(f"{self.directory.path / 'run.json'}: {error}") from error
+        record = describe_run(recipe, self.options)
+        return self._replace(recipe=recipe, record=record, kept=kept)
 
     def common_settings(self) -> dict[str, Any]:
         """Returns what all processes must have equal, by name; data is compared by its content."""
@@ -57,20 +74,15 @@ def plan_run(recipe: Recipe, options: TrainOptions) -> Plan:
             "--overwrite does not work with several processes: any of them might remove the run. "
             f"Remove {directory.path} yourself, and leave --overwrite out."
         )
-    kept: dict[str, Any] = {}
-    # A run that saved nothing gives way; but of several processes the others never save.
-    if not options.overwrite and not (place is None and directory.is_unsaved):
-        kept = kept_fields(recipe, options, directory)
-    try:
-        recipe = with_recorded(recipe, kept)
-    except ValueError as error:
-        raise ValueError(f"{directory.path / 'run.json'}: {error}") from error
     is_chief = place is None or place.index == 0
-    return Plan(recipe, options, directory, describe_run(recipe, options), is_chief, kept)
+    # A run that saved nothing gives way; but of several processes the others never save.
+    gives_way = options.overwrite or (is_chief and directory.is_unsaved)
+    recorded = {} if gives_way else directory.recorded_fields(recipe.name)
+    return Plan(recipe, recipe, options, directory, {}, is_chief, {}).with_kept(recorded)
 
 
-def kept_fields(recipe: Recipe, options: TrainOptions, directory: RunDirectory) -> dict[str, Any]:
-    """Returns the fields with which a run goes on, since the command gives no others.
+def kept_fields(recipe: Recipe, options: TrainOptions, fields: dict[str, Any]) -> dict[str, Any]:
+    """Returns the fields, of a run that goes on, of which the command gives no others.
 
     So it does not need the same `--set` again, and keeps its sizes where a release has others. A
     field that its recipe gave up is left for `check_same` to tell.
@@ -79,10 +91,9 @@ def kept_fields(recipe: Recipe, options: TrainOptions, directory: RunDirectory) 
     given = {one.partition("=")[0].strip().replace("-", "_") for one in texts}
     given |= {"epochs", *values_of(options)} | ({"fixed_shapes"} if options.engine.xla else set())
     now = json.loads(json.dumps(dataclasses.asdict(recipe.fields)))
-    recorded = directory.recorded_fields(recipe.name)
     return {
         name: value
-        for name, value in recorded.items()
+        for name, value in fields.items()
         if name in now.keys() - given and value != now[name]
     }
 

@@ -6,7 +6,7 @@ import functools
 import inspect
 import math
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -55,27 +55,23 @@ def open_session(
     devices: DeviceOptions,
     seed: int,
     precision: str,
-    shared: Mapping[str, Any] | None = None,
-    join: Callable[[], towers.processes.Processes] = towers.processes.Processes,
+    joined: tuple[towers.devices.Devices, towers.processes.Processes] | None = None,
     choose_placement: Callable[[towers.devices.Devices, Data], towers.Placement] | None = None,
     write: Callable[[str], None] = show,
 ) -> Session:
     """Returns the session of a recipe.
 
     Args:
-        shared: what must be equal in all processes.
-        join: returns the processes that train together; by default this one stays alone.
+        joined: the towers' devices and the processes that train together; by default this process
+            alone, on devices as `devices` says.
         choose_placement: chooses where the variables live; by default as `devices` says.
         write: takes lines about the data that is prepared.
 
     Raises:
         ValueError: the devices or the data cannot be used, or the processes differ.
-        OSError: a file cannot be read, or a process did not come.
+        OSError: a file cannot be read.
     """
-    chosen, processes = choose_devices(devices), join()
-    towers.processes.check_settings(
-        processes, {**(shared or {}), "towers (--towers)": len(chosen.towers)}
-    )
+    chosen, processes = joined or (choose_devices(devices), towers.processes.Processes())
     towers.steps.set_precision(precision)
     keras.utils.set_random_seed(seed)
     with processes.chief_first():  # It fills the caches that the others then find.

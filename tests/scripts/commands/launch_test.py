@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -453,6 +454,45 @@ def test_two_commands_as_on_two_machines_train_as_one_and_go_on(alone, tmp_path)
     for index, folder in enumerate(folders):
         assert steps_of(folder / "run", f"tower_{index}") == REPORTED
         assert not (folder / "run" / "summaries" / f"tower_{1 - index}").exists()
+
+
+def leave_run(alone, path, power, *, is_saved):
+    """Copies a run, with another warmup power in its record."""
+    shutil.copytree(alone, path)
+    record = json.loads((path / "run.json").read_text())
+    record["fields"]["warmup_power"] = power
+    (path / "run.json").write_text(json.dumps(record))
+    if not is_saved:
+        shutil.rmtree(path / "checkpoints")
+
+
+def power_of(run_dir):
+    return json.loads((run_dir / "run.json").read_text())["fields"]["warmup_power"]
+
+
+def test_a_run_that_never_saved_gives_way_to_several_processes(alone, tmp_path):
+    leave_run(alone, tmp_path / "run", 0.5, is_saved=False)
+    train(tmp_path, "--processes", "2")
+    assert power_of(tmp_path / "run") == 1
+    assert "train | step 2 " in (tmp_path / "worker.1.log").read_text()
+
+
+@pytest.mark.slow
+def test_processes_with_disks_of_their_own_keep_what_the_chief_saved(alone, tmp_path):
+    cluster = f"127.0.0.1:{free_port()},127.0.0.1:{free_port()}"
+    folders = [tmp_path / "0", tmp_path / "1"]
+    with contextlib.ExitStack() as stack:
+        processes = []
+        for index, folder in enumerate(folders):
+            leave_run(alone, folder / "run", [0.5, 0.25][index], is_saved=index == 0)
+            options = ["--log-dir", folder, "--cluster", cluster, "--index", index, "--"]
+            command = [*TOWERS, "launch", *options, *train_shapes(folder / "run", "--towers", 1)]
+            command += [*OPTIONS, "--steps", NUM_STEPS + 2]
+            processes.append(stack.enter_context(started(command)))
+        for process in processes:
+            finish(process)
+    assert "with its own warmup_power=0.5" in (folders[0] / "worker.0.log").read_text()
+    assert [power_of(folder / "run") for folder in folders] == [0.5, 0.5]
 
 
 def slurm_task(index):
