@@ -53,7 +53,7 @@ def train(step, per_call, *, stops=(), data=batches):
 
 
 def numbers(report):
-    parts = dataclasses.replace(report, seconds=0.0, waits=())
+    parts = dataclasses.replace(report, seconds=0.0, waits=(), call_end=True)
     results = [
         np.asarray(one).tolist() for one in tf.nest.flatten(report.results) if one is not None
     ]
@@ -123,6 +123,19 @@ def test_what_runs_every_so_many_steps_sees_the_weights_of_its_step(step):
         return found
 
     assert seen(3, [4]) == seen(1, [])
+
+
+def test_what_runs_every_so_many_seconds_sees_the_end_of_a_call(step):
+    """There the variables and the position are those of the report, and all reports are told."""
+    step.steps_per_call, seen = 4, []
+
+    def look(report):
+        seen.append((report.step, trainer.position))
+
+    trainer = helpers.make_trainer(step, batches, [towers.actions.every(look, seconds=0)])
+    trainer.train(steps=11)
+    ends = [Position(4, 0, 4), Position(5, 1, 0), Position(8, 1, 3), Position(10, 2, 0)]
+    assert seen == [(one.step, one) for one in (*ends, Position(11, 2, 1))]
 
 
 def test_a_stop_comes_after_the_reports_of_its_call(step):

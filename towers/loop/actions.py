@@ -27,7 +27,8 @@ def every(
     Args:
         action: the action to run.
         steps: run it every so many steps of the run.
-        seconds: run it when so many seconds have passed since it last ran.
+        seconds: run it when so many seconds have passed since it last ran, after the last update of
+            a call (`StepOptions.steps_per_call`): then the variables are those of its report.
         epochs: whether to run it at the end of each epoch.
 
     Raises:
@@ -43,7 +44,8 @@ def every(
         nonlocal last_time
         due = steps is not None and report.step % steps == 0
         due = due or (epochs and report.epoch_end)
-        due = due or (seconds is not None and time.monotonic() - last_time >= seconds)
+        if seconds is not None and report.call_end:
+            due = due or time.monotonic() - last_time >= seconds
         if due:
             last_time = time.monotonic()
             action(report)

@@ -79,6 +79,8 @@ class StepReport:
         tower: the tower of an asynchronous update; None if all towers took part.
         staleness: for an asynchronous update, how many updates of other towers came between its
             tower's read of the variables and its write.
+        call_end: whether it was the last update of its call of the step, and so the variables and
+            the trainer's position are those after it.
     """
 
     step: int
@@ -90,6 +92,7 @@ class StepReport:
     waits: Sequence[float]
     tower: int | None = None
     staleness: int = 0
+    call_end: bool = True
 
 
 Action = Callable[[StepReport], Any]
@@ -282,11 +285,11 @@ class SynchronousUpdates(Updates):
             seconds = (max(waits) + (ended or time.perf_counter()) - started) / len(made)
             waits, reports = [wait / len(made) for wait in waits], []
             for step, results in enumerate(made, before.step + 1):
-                epoch, epoch_end = before.epoch, is_end and step == before.step + len(made)
+                call_end = step == before.step + len(made)
+                epoch, epoch_end = before.epoch, is_end and call_end
                 self.position = position = self.position.after_step(epoch_end=epoch_end)
-                reports.append(
-                    StepReport(step, epoch, epoch_end, position, results, seconds, waits)
-                )
+                own = (step, epoch, epoch_end, position, results, seconds, waits)
+                reports.append(StepReport(*own, call_end=call_end))
             tell([report], reports)
 
 
