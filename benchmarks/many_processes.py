@@ -28,6 +28,7 @@ from towers.scripts.launching.processes import worker_environment
 
 STEPS, WIDTH, INPUTS, ROWS = 40, 1000, 500, 64
 PARAMETERS = 25.6e6  # Of a ResNet-50.
+ONE_CORE = {"TF_NUM_INTRAOP_THREADS": "1"}
 NETWORKS, GPUS, GPUS_OF_A_MACHINE = (100e9, 400e9), (64, 512), 8
 
 
@@ -89,8 +90,8 @@ def measure_on_ray(count: int) -> list[dict[str, float]]:
     from ray.train import RunConfig, ScalingConfig
     from ray.train.tensorflow import TensorflowTrainer
 
-    one_core = {"TF_NUM_INTRAOP_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
-    ray.init("local", num_cpus=count, runtime_env={"env_vars": one_core}, logging_level="error")
+    variables = {**ONE_CORE, "PYTHONPATH": os.pathsep.join(sys.path)}
+    ray.init("local", num_cpus=count, runtime_env={"env_vars": variables}, logging_level="error")
     with tempfile.TemporaryDirectory() as folder:
         found = f"{folder}/found"
         TensorflowTrainer(
@@ -112,8 +113,7 @@ def measure(count: int) -> list[dict[str, float]]:
         command = [sys.executable, "-m", "benchmarks.many_processes", "--worker", str(found)]
         started = []
         for index in range(count):
-            environment = worker_environment(addresses, index, count)
-            environment["TF_NUM_INTRAOP_THREADS"] = "1"
+            environment = worker_environment(addresses, index, ONE_CORE)
             started.append(subprocess.Popen(command, env=environment))
         codes = [process.wait() for process in started]
         if any(codes):

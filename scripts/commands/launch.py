@@ -25,12 +25,14 @@ from towers.scripts.launching.on_ray import launch_on_ray
 from towers.scripts.launching.options import LaunchOptions
 from towers.scripts.launching.processes import (
     WorkerProcess,
+    core_share,
     log_of,
     train_arguments,
     worker_command,
     worker_environment,
 )
 from towers.scripts.launching.watching import end, forward_signals, send, watch
+from towers.scripts.main import read_command
 from towers.scripts.shown import show
 from towers.scripts.wrong_input import wrong_input
 
@@ -49,6 +51,7 @@ def run(options: LaunchOptions) -> int:
         gpus = options.gpus or (None if options.cluster else gpus_here(arguments))
         addresses, here = choose_cluster(options, gpus)
         shares = gpu_shares(gpus, len(here))
+        cores = core_share(len(here), read_command(arguments)[1])
         logs = [log_of(options.log_dir, index) for index in here]
     say_what_is_open(options.cluster is None, [addresses[index] for index in here])
     count = f"{len(here)} of {len(addresses)} processes"
@@ -60,7 +63,7 @@ def run(options: LaunchOptions) -> int:
                 if forwarded:
                     return 128 + forwarded[0]
                 command = worker_command([*arguments, *share])
-                environment = worker_environment(addresses, index, len(here))
+                environment = worker_environment(addresses, index, cores)
                 workers.append(WorkerProcess(index, command, environment, log))
             return watch(workers, forwarded)
         finally:

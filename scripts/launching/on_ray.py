@@ -213,13 +213,14 @@ def run_worker(arguments: Sequence[str], folder: str, run_dir: str | None, notes
             "the code and the data in it."
         )
     os.chdir(folder)
-    os.environ.update({**core_share(context.get_local_world_size()), **os.environ})
     import_tensorflow_quietly()
     for name in ("tensorflow", "ray.train"):  # Else each collective and each report has a line.
         logging.getLogger(name).setLevel(logging.WARNING)
     with contextlib.redirect_stdout(Prefixed(sys.stdout, f"{who}: ")), asked_by(notes):
         try:
             command, options = read_command(arguments)
+            share = core_share(context.get_local_world_size(), options)
+            os.environ.update({**share, **os.environ})
             if run_dir is None:
                 command.run(options)
             else:

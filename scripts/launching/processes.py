@@ -12,11 +12,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from towers.ground.cores import num_cores
 from towers.scripts.main import main, read_command
+from towers.scripts.training.options import TrainOptions
 
 LAST_LINES = 5
 WAITING = "waiting for "  # The beginning of a line about processes that are missing.
@@ -60,15 +61,22 @@ def worker_command(arguments: Sequence[str]) -> list[str]:
     return [sys.executable, "-c", WORKER_PROGRAM.format(paths, os.getpid()), *arguments]
 
 
-def worker_environment(addresses: Sequence[str], index: int, local_workers: int) -> dict[str, str]:
+def worker_environment(
+    addresses: Sequence[str], index: int, core_share: Mapping[str, str]
+) -> dict[str, str]:
     """Returns a worker's environment: its place in the cluster, and its share of the cores."""
     cluster = {"cluster": {"worker": list(addresses)}, "task": {"type": "worker", "index": index}}
     own = {"TF_CONFIG": json.dumps(cluster), "PYTHONUNBUFFERED": "1"}
-    return {**core_share(local_workers), **os.environ, **own}
+    return {**core_share, **os.environ, **own}
 
 
-def core_share(local_workers: int) -> dict[str, str]:
-    """Returns the variables that give one of so many workers its share of this machine's cores."""
+def core_share(local_workers: int, options: TrainOptions) -> dict[str, str]:
+    """Returns the variables that give one of so many workers its share of this machine's cores.
+
+    With `--deterministic` there are none: the number of threads decides how sums are rounded.
+    """
+    if options.engine.deterministic:
+        return {}
     threads = str(max(1, num_cores() // local_workers))
     return dict.fromkeys(("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"), threads)
 

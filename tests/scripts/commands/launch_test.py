@@ -19,7 +19,7 @@ import pytest
 
 from tests import helpers
 from tests.curves import read_scalars
-from tests.programs import TOWERS, finish, free_addresses, started, wait_until
+from tests.programs import TOWERS, finish, free_addresses, run, started, wait_until
 from tests.scripts.runs import arrays_of, train_shapes, weights_of
 from towers.data.samples import shapes
 from towers.saving.checkpoint_folder import CheckpointFolder
@@ -131,6 +131,12 @@ def seen_from_outside(worker):
 
 def test_two_processes_train_as_one(pair, alone):
     helpers.assert_same_weights(weights_of(pair / "run"), weights_of(alone), float64=True)
+
+
+def test_two_deterministic_processes_give_the_bits_of_one(pair, tmp_path):
+    run([*TOWERS, *train_shapes(tmp_path / "run", "--towers", 2, *OPTIONS)])
+    for name, array in arrays_of(tmp_path / "run")[1].items():
+        np.testing.assert_array_equal(arrays_of(pair / "run")[1][name], array, err_msg=name)
 
 
 @pytest.mark.parametrize(
@@ -563,7 +569,7 @@ def test_workers_with_unequal_settings_are_refused_and_named(name, tmp_path):
     command += train_shapes(tmp_path / "run", "--towers", 1, *OPTIONS)
     with contextlib.ExitStack() as stack:
         both = [
-            stack.enter_context(started(command, env=worker_environment(addresses, index, 2)))
+            stack.enter_context(started(command, env=worker_environment(addresses, index, {})))
             for index in range(2)
         ]
         for process in both:
