@@ -115,15 +115,16 @@ class Together(NamedTuple):
             steps: the number of batches of an epoch, or None for those of a pass.
 
         Raises:
-            ValueError: it is not the same data, or it is unknown how long the parts are.
+            ValueError: it is not the same data, it is unknown how long the parts are, or a batch is
+                too small to have rows of each.
         """
         count, index = self.processes.count, self.processes.index
         if not self.is_several or not self.owns_data:
             check_same_data(self.processes, data)
             return Shards(data, OwnRows(index * num_towers, num_towers, count * num_towers))
         if isinstance(data, ArrayData):
-            size = part_sizes(data.batch_size, count)[index]
-            data = data.in_batches_of(size) if size else data
+            check_shares(data.batch_size, count)
+            data = data.in_batches_of(part_sizes(data.batch_size, count)[index])
         texts = self.processes.share(json.dumps([data.num_batches, repr(data.spec)]).encode())
         lengths, specs = zip(*map(json.loads, texts), strict=True)
         check_parts(lengths, specs, steps)
@@ -174,6 +175,15 @@ class Together(NamedTuple):
 def deciding(callbacks: Sequence[Any]) -> Iterator[Any]:
     """Yields the callbacks that run in every process, on the same logs."""
     return (callback for callback in callbacks if not isinstance(callback, WRITERS))
+
+
+def check_shares(batch_size: int, count: int) -> None:
+    """Raises ValueError for batches of which some process would have no row."""
+    if batch_size < count:
+        raise ValueError(
+            'With data="own" every process has its rows of each batch. Received '
+            f"batch_size={batch_size} for {count} processes; it must be at least their number."
+        )
 
 
 def check_parts(lengths: Any, specs: Any, steps: int | None) -> None:

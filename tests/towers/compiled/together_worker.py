@@ -146,7 +146,8 @@ def refused(one):
     """What is said of other data, other settings and own code; and what trains alone."""
     index, said = one["index"], []
     tries = [(keras.Sequential, {"y": Y + index}), (keras.Sequential, {"epochs": 1 + index})]
-    for make, options in [*tries, (OwnStep, {})] if one["count"] > 1 else []:
+    tries += [(keras.Sequential, {"batch_size": one["count"] - 1, "data": "own"}), (OwnStep, {})]
+    for make, options in tries if one["count"] > 1 else []:
         try:
             fit(one, network(index, make), **options)
         except ValueError as error:
