@@ -89,9 +89,8 @@ def check_variables(processes: Processes, groups: Groups) -> None:
     if differences:
         raise RuntimeError(
             "The processes no longer train one model. They differ from worker 0, relative to the "
-            f"largest value: {shorten(differences, LONGEST_LIST)}. Nothing was saved since they "
-            "last agreed; the same command goes on from there, with the same versions and files "
-            "everywhere."
+            f"largest value: {shorten(differences, LONGEST_LIST)}. Use the same versions and files "
+            "everywhere; a run goes on from its last checkpoint, which has the variables of worker 0."
         )
 
 
