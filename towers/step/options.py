@@ -46,7 +46,8 @@ class StepOptions:
         steps_per_call: how many updates the trainer makes in one call of the graph, which saves
             most of the host's time for small steps. Each update is the same as otherwise and has
             its own report, of NumPy numbers; actions get the reports after the call. A call ends at
-            a step whose number this divides, and at the end of an epoch.
+            a step whose number this divides, at the end of an epoch, and with a gradient that is
+            not finite. Single updates make one more then: they are checked a step later.
         probe: whether the first call of the step checks, with a few rows, that the tower function
             returns sums.
 
