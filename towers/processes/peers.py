@@ -50,9 +50,14 @@ def wait_for_peers(
     Raises:
         TimeoutError: the limit is over; it names the processes that did not come.
         RuntimeError: the others began without this process, which came back.
-        ValueError: an address is not host:port, or the port of this process is in use.
+        ValueError: an address is not host:port or is there twice, or the port of this process is in
+            use.
     """
     peers = [host_and_port(address) for address in addresses]
+    if len(set(peers)) < len(peers):
+        raise ValueError(
+            f"Each process needs an address of its own. Received {', '.join(addresses)}."
+        )
     states = {peer: ABSENT for peer in peers if peer != peers[index]}
     began, said = time.monotonic(), ""
     with contextlib.suppress(OwnAddressError), announced(peers[index]) as presence:

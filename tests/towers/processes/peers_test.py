@@ -104,3 +104,9 @@ def test_who_has_another_address_outside_does_not_wait():
 def test_what_is_no_address_is_refused(address):
     with pytest.raises(ValueError, match="host:port"):
         wait_for_peers(["127.0.0.1:1", address], 0)
+
+
+def test_two_processes_at_one_address_are_refused():
+    """TensorFlow would wait for the second one without end, deaf to signals."""
+    with pytest.raises(ValueError, match="an address of its own"):
+        wait_for_peers(free_addresses(1) * 2, 0)
