@@ -90,7 +90,7 @@ def check_variables(processes: Processes, groups: Groups) -> None:
         raise RuntimeError(
             "The processes no longer train one model. They differ from worker 0, relative to the "
             f"largest value: {shorten(differences, LONGEST_LIST)}. Use the same versions and files "
-            "everywhere; a run goes on from its last checkpoint, which has the variables of worker 0."
+            "everywhere; a run goes on from its last checkpoint, which has worker 0's variables."
         )
 
 

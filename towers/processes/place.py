@@ -109,7 +109,7 @@ def slurm_place(environment: Mapping[str, str]) -> Place | None:
             f"This is the script of a Slurm job of {number} tasks, and trains alone. To train in "
             "all of them, write srun before the command.",
             RuntimeWarning,
-            stacklevel=3,
+            stacklevel=1,  # Once, whoever asks for the place again.
         )
         return None
     index, local = whole(environment, "SLURM_PROCID"), whole(environment, "SLURM_LOCALID")

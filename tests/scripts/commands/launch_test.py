@@ -485,7 +485,7 @@ def test_a_run_that_never_saved_gives_way_to_several_processes(alone, tmp_path):
 
 @pytest.mark.slow
 def test_processes_with_disks_of_their_own_keep_what_the_chief_saved(alone, tmp_path):
-    cluster = f"127.0.0.1:{free_port()},127.0.0.1:{free_port()}"
+    cluster = ",".join(free_addresses(2))
     folders = [tmp_path / "0", tmp_path / "1"]
     with contextlib.ExitStack() as stack:
         processes = []

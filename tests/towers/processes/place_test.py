@@ -1,6 +1,8 @@
 """The place that TF_CONFIG or Slurm gives a process is read, and what is wrong is refused."""
 
 import json
+import re
+import warnings
 
 import pytest
 import tensorflow as tf
@@ -111,9 +113,13 @@ def test_a_wrong_environment_is_refused(name):
     assert len(str(error.value)) <= 300
 
 
-def test_the_script_of_a_job_trains_alone_with_a_warning():
-    with pytest.warns(RuntimeWarning, match="job of 4 tasks, and trains alone.* write srun"):
+def test_the_script_of_a_job_trains_alone_with_one_warning():
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("default")
         assert find_place({"SLURM_NTASKS": "4"}) is None
+        assert find_place({"SLURM_NTASKS": "4"}) is None
+    (warning,) = found
+    assert re.search("job of 4 tasks, and trains alone.* write srun", str(warning.message))
 
 
 def test_the_place_of_a_process_is_read():
