@@ -59,8 +59,8 @@ def pairs(language, part):
     [
         ("en", "train", "9513f130a1392e411c3e086aee08059c6ed78260c3c05e173eeb916e65d75210"),
         ("en", "held_out", "ef3977c21dc96b548179c1c23de47b1976deef01c74a0eb9e1fd3f80f2b3e8cd"),
-        ("zh", "train", "fc4f96890ef5059c0e0dcdfbd393c2d556393483880f885aba45199097836ee9"),
-        ("zh", "held_out", "2bcaa597f6fd0457e786abccf739698f9b51dc966c740f3cbedea4f0fdb960d0"),
+        ("zh", "train", "b56acd90e637d4d3ecdb52c5dcec121c0e19d55716bd26ce9792e25f7300a53f"),
+        ("zh", "held_out", "e572e09da7e8c1970803f162662ac14c4a48c88ee8513a6e689ccbf33ecda9a3"),
     ],
 )
 def test_the_dialogues_and_their_order_never_change(language, part, digest):
