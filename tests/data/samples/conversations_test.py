@@ -57,8 +57,8 @@ def pairs(language, part):
 @pytest.mark.parametrize(
     ("language", "part", "digest"),
     [
-        ("en", "train", "9513f130a1392e411c3e086aee08059c6ed78260c3c05e173eeb916e65d75210"),
-        ("en", "held_out", "ef3977c21dc96b548179c1c23de47b1976deef01c74a0eb9e1fd3f80f2b3e8cd"),
+        ("en", "train", "539ad94d9ba7f929cc9c7061eaf6f0dddfea2e2593e9fe35ca14b3827b2004c8"),
+        ("en", "held_out", "56fbd1eaa16d1220971cdccbb68e959b5461b6c9296047ead7bde72d35ae58b4"),
         ("zh", "train", "b56acd90e637d4d3ecdb52c5dcec121c0e19d55716bd26ce9792e25f7300a53f"),
         ("zh", "held_out", "e572e09da7e8c1970803f162662ac14c4a48c88ee8513a6e689ccbf33ecda9a3"),
     ],
