@@ -115,7 +115,8 @@ def few_combinations(
     if held_out != (part == "held_out"):
         return
     first = digest(f"{kind.name}/{content}")
-    for number in range(first, first + (1 if held_out else uses)):
+    step = max(len(kind.phrasings) // uses, 1)  # Those beside each other differ by a word.
+    for number in range(first, first + (step if held_out else uses * step), step):
         key = f"{kind.name}/{content}/{number}"
         variants = all_variants(openings, key)
         yield number % len(kind.phrasings), variants[digest(key) % len(variants)]
