@@ -230,7 +230,7 @@ class Call:
 
         On towers none is: each comes out by itself.
         """
-        found = []
+        found: list[bool] = []
 
         def call(tensors: list[tf.Tensor]) -> None:
             outcome = self.with_tensors(tensors, {}).part({}, {}, CallScope(0))
