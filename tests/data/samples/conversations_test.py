@@ -57,10 +57,10 @@ def pairs(language, part):
 @pytest.mark.parametrize(
     ("language", "part", "digest"),
     [
-        ("en", "train", "31dd091d5fb32092a958b214d3952ae9f63d98088eb520be427c91cffc0c9233"),
-        ("en", "held_out", "bc48e55c4e4d4ffe5898bf1db5edce0ec03d1ef44cb88be81ddef98f3e3ff799"),
-        ("zh", "train", "d32852f20fcf071d314bd5546dc6287cdccdf8d07587bcba1cf584e9e8cb4303"),
-        ("zh", "held_out", "e572e09da7e8c1970803f162662ac14c4a48c88ee8513a6e689ccbf33ecda9a3"),
+        ("en", "train", "08894fb91736d7153007b974861089e9d6fd8907dca3ffe20925f11622f86157"),
+        ("en", "held_out", "9f87e6c89d7403f7c8a701c154cc84f9f0979a145e4f3ddcc620b94dbb19d94a"),
+        ("zh", "train", "e1c39286bba1e6ae8fc767ac827a543ccba81f68d16589aa5372b009a72da2f4"),
+        ("zh", "held_out", "49a76bb7a50d911af55c2e1931cd6b4f99bf7c5362c19a6c416d595c64fd3b7f"),
     ],
 )
 def test_the_dialogues_and_their_order_never_change(language, part, digest):
