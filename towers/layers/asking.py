@@ -1,6 +1,7 @@
 """The question whether a layer treats rows apart: parts of a batch against the whole.
 
-All rows of a first batch are asked, one tower's share at a time, each on its tower. Every random
+All rows of a first batch are asked, one tower's share at a time, each on its tower, and of a layer
+that users wrote all together. Every random
 number follows from its row, BatchNorm is in inference mode, and weights and half of the rows are
 moved, so that no branch is closed by a weight of 0, and halves have no maximum or longest row in
 common. What is left to differ is rounding.
@@ -33,6 +34,7 @@ CUT, INSIDE, WHOLE = "cut", "inside", "whole"
 # What a call may return: tensors, which are joined, and what is the same on all towers.
 KNOWN = (tf.Tensor, keras.Variable, tf.Variable, bool, int, float, str, type(None))
 COUPLES = "couples the rows of a batch"
+CHAINED = "returns or keeps a tensor and another one that follows from it"
 NOT_LINEAR = "has a gradient of its own that is no multiple of the one that it is given"
 NOT_CLOSED = "reads variables that it does not list, or past the values that it is given"
 IS_ZERO = "returns or adds a 0, in which a mean over the rows cannot be told from a sum"
@@ -62,7 +64,7 @@ class Answer(NamedTuple):
     not_in_step: str = ""
 
 
-def ask(call: Call, devices: Sequence[str], *, traces: bool = True) -> Answer:
+def ask(call: Call, devices: Sequence[str], *, traces: bool = True, trains: bool = False) -> Answer:
     """Returns how a layer is called, found with the values of its arguments.
 
     It changes nothing.
@@ -71,21 +73,26 @@ def ask(call: Call, devices: Sequence[str], *, traces: bool = True) -> Answer:
         call: the call.
         devices: the towers' devices.
         traces: whether a trace is to tell where the layer's numbers come from.
+        trains: whether a gradient may be asked by one tensor that comes out through another.
     """
     if not call.has_rows():
         return not_cut(call, "takes no dense tensor with rows")
     rows = call.rows()
     if call.leaves[rows[0]].shape[0] == 0:
         return not_cut(call, "takes no rows")
+    with_all = traces and len(devices) > 1
     try:
         with unnoticed():
             around = call.looks_around(rows) if traces else Surroundings()
             if around.refusal():
                 return not_cut(call, around.refusal())
-            ways = ways_of(call, rows, devices, with_all=traces and len(devices) > 1)
+            ways = ways_of(call, rows, devices, with_all=with_all)
+            if trains and len(ways) > 1 and not isinstance(ways, str) and is_chained(call):
+                ways = CHAINED
         couples, is_linear = False, True
         if around.has_gradient and not isinstance(ways, str):  # A tape records again.
-            couples, is_linear = ask_gradient(call.with_gradient(ways), rows, devices)
+            gradient = call.with_gradient(ways)
+            couples, is_linear = ask_gradient(gradient, rows, devices, with_all=with_all)
     except Exception as error:  # Of any kind: it is the user's code.
         return not_cut(call, f"cannot be called with a part of its rows ({summary(error)})")
     if isinstance(ways, str) or couples:
@@ -108,7 +115,18 @@ def unnoticed() -> Iterator[None]:
         yield
 
 
-def ask_gradient(call: Call, rows: Sequence[int], devices: Sequence[str]) -> tuple[bool, bool]:
+def is_chained(call: Call) -> bool:
+    """Returns whether a layer computes a tensor from another one that comes out; states count not.
+
+    Nobody asks for a gradient by a recurrent layer's state through its output.
+    """
+    has_states = isinstance(call.layer, (keras.layers.RNN, keras.layers.Bidirectional))
+    return not has_states and call.is_chained()
+
+
+def ask_gradient(
+    call: Call, rows: Sequence[int], devices: Sequence[str], *, with_all: bool
+) -> tuple[bool, bool]:
     """Returns whether a gradient couples rows, and whether it is linear; see `with_gradient`."""
     size = int(call.leaves[rows[0]].shape[0])
     _, count = next(shares(size, len(devices)))
@@ -117,7 +135,7 @@ def ask_gradient(call: Call, rows: Sequence[int], devices: Sequence[str]) -> tup
     with numbers_kept(), warnings.catch_warnings(), tf.device(devices[0]):
         warnings.simplefilter("ignore")
         large, small = call.part(part, masks, CallScope(0)).outputs
-        found = fitting_ways(call, rows, devices)
+        found = fitting_ways(call, rows, devices, with_all=with_all)
     couples = isinstance(found, str) or not all(map(is_of_rows, found[: 2 * len(large)]))
     return couples, all(map(is_multiple, large, small))
 
@@ -147,7 +165,8 @@ def not_cut(call: Call, reason: str) -> Answer:
 
 def summary(error: BaseException) -> str:
     """Returns the first line of an error, shortened, without what Keras says around it."""
-    text = str(error.args[0] if isinstance(error, KeyError) else error)  # Its own is in quotes.
+    quotes = isinstance(error, KeyError) and error.args  # It says what it is given in quotes.
+    text = str(error.args[0] if quotes else error)
     _, _, inner = text.partition("\x1b[1m")
     lines = (inner or text).replace("\x1b[0m", "").strip().splitlines() or [""]
     return f"{type(error).__name__}: {lines[0].split('. ')[0][:80]}"
@@ -186,7 +205,7 @@ def fitting_ways(
                 weights = moved_weights(call.layer, with_states=bool(found))  # First as they are.
                 columns = compare(call, rows, start, count, weights)
         except tf.errors.ResourceExhaustedError:
-            if not found:
+            if count < size or not found:
                 raise
             continue
         if isinstance(columns, str):

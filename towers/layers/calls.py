@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from towers.devices.placement import check_devices
@@ -32,6 +33,7 @@ from towers.ground.private_apis import (
 )
 from towers.layers.asking import CUT, INSIDE, WHOLE, Answer, ask, needs_trace, not_cut
 from towers.layers.gradient import Towers
+from towers.layers.known import Known
 from towers.layers.part import (
     Call,
     Outcome,
@@ -44,7 +46,7 @@ from towers.layers.part import (
 from towers.layers.reads import tapes_counted
 from towers.layers.rows import Cut, even_cut, parts_of
 from towers.layers.scope import CallScope
-from towers.layers.sources import CONCATENATE, is_differentiable
+from towers.layers.sources import CONCATENATE, Way, is_differentiable
 from towers.layers.values import Values, ValuesOnTowers
 from towers.travel.packed_sums import send
 from towers.variables.tower_scope import CALL_FUNCTION, is_of
@@ -93,6 +95,20 @@ def layers_on(devices: Sequence[str], *, repeated_rows: str = "sum") -> Iterator
     calls.tell()
 
 
+class Asked(NamedTuple):
+    """What is told of a layer that was asked.
+
+    Attributes:
+        answer: the last one.
+        inner: the names of the layers in it that may be asked in its place.
+        exceptions: what is otherwise than on one device.
+    """
+
+    answer: Answer
+    inner: Sequence[str]
+    exceptions: Sequence[str]
+
+
 class OtherTensorsError(Exception):
     """A call that takes or returns other tensors than when its layer was asked."""
 
@@ -118,11 +134,11 @@ class LayerCalls:
         self.devices, self.repeated_rows = tuple(devices), repeated_rows
         self.quiet, self.trains = False, trains
         self._told, self._has_news = "", True
+        self._asked: dict[str, Asked] = {}
         self._unasked: dict[str, str] = {}
-        self._answers: WeakKeyDictionary[Any, dict[Any, Answer]] = WeakKeyDictionary()
-        self._functions: WeakKeyDictionary[Any, dict[Any, Any]] = WeakKeyDictionary()
+        self._answers, self._functions = Known(), Known()  # Of a layer, each by the call's key.
         self._is_first_call = self._leaves_xla = False
-        self._used: dict[int, int] = {}  # The sizes of the trainable variables of first calls.
+        self._owned, self._used = Known(), Known()  # The sizes of variables on towers, and of all.
         self._joined = self._most_joined = 0  # In bytes, of a first call.
         self._values = ValuesOnTowers(self._call_values, self.devices)
 
@@ -177,7 +193,7 @@ class LayerCalls:
             ) from error
         finally:
             self._is_first_call = False
-        self._used |= sizes_of(watcher.watched_variables())
+        note_sizes(self._used, watcher.watched_variables())
         self._most_joined = max(self._most_joined, self._joined)
         return results
 
@@ -199,28 +215,26 @@ class LayerCalls:
 
         A layer whose inner layers were asked is told by these.
         """
-        ways: dict[str, str] = {}
-        answers = [(one, way) for one, known in self._answers.items() for way in known.values()]
-        for layer, answer in answers:
-            if isinstance(layer, Values):
-                continue
-            inner = flatten_layers(layer, include_self=False) if answer.way == INSIDE else []
-            if not any(one in self._answers for one in inner):
-                ways[layer.name] = "" if answer.way == CUT else answer.reason
-        ways |= {name: reason for name, reason in self._unasked.items() if name not in ways}
+        ways = {
+            name: "" if asked.answer.way == CUT else asked.answer.reason
+            for name, asked in self._asked.items()
+            if not any(inner in self._asked for inner in asked.inner)
+        }
         cut = [name for name, reason in ways.items() if not reason]
-        whole = [f"{name} ({reason})" for name, reason in ways.items() if reason]
-        inner = [
-            one for layer, answer in answers if answer.way == CUT for one in flatten_layers(layer)
-        ]
+        reasons = [(name, reason) for name, reason in ways.items() if reason]
+        whole = [f"{name} ({reason})" for name, reason in (*reasons, *self._unasked.items())]
         parts = [f"{len(self.devices)} towers run {listed(cut) or 'no layer'}"]
-        share = share_of(inner, self._used)
+        share = share_of(self._owned.by_id(), self._used.by_id())
         if share < 1:
             only = "only " if share < 0.5 else ""
             parts.append(f"{only}{share:.0%} of the weights that the step reads are theirs")
         if whole:
             parts.append(f"{self.devices[0]} alone runs {listed(whole)}")
-        parts += self._exceptions(inner)
+        parts += dict.fromkeys(one for asked in self._asked.values() for one in asked.exceptions)
+        if self._leaves_xla:
+            parts.append("jit_compile is off")
+        if self._most_joined >= TOLD_BYTES:
+            parts.append(joined_on(self.devices[0], self._most_joined))
         return "; ".join(parts)
 
     def _exceptions(self, cut: Sequence[Any]) -> Iterator[str]:
@@ -231,10 +245,6 @@ class LayerCalls:
         has_table = any(isinstance(one, keras.layers.Embedding) for one in cut)
         if self.trains and self.repeated_rows == "sum" and has_table:
             yield TABLES
-        if self._leaves_xla:
-            yield "jit_compile is off"
-        if self._most_joined >= TOLD_BYTES:
-            yield joined_on(self.devices[0], self._most_joined)
 
     def call(self, original: Any, layer: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Returns what a layer returns, its rows on towers if it treats them apart."""
@@ -265,24 +275,40 @@ class LayerCalls:
 
     def _answer(self, call: Call) -> Answer:
         """Returns how a layer is called; it is asked when it is first called without a graph."""
-        key, answers = call.key(), self._answers.get(call.layer, {})
-        if key not in answers:
+        if not call.has_rows():
+            return self._note(call, ask(call, self.devices))
+        key, known = call.key(), self._answers.of(call.layer, dict)
+        if key not in known:
             if not call.layer.built or not tf.executing_eagerly():
-                return self._leave(call)
-            answers[key], self._has_news = self._ask(call), True
-            self._answers[call.layer] = answers
-        return answers[key]
+                kind, _ = key
+                return self._leave(call, [one for (like, _), one in known.items() if like == kind])
+            traces = needs_trace(call.layer, self.repeated_rows)
+            answer = ask(call, self.devices, traces=traces, trains=self.trains)
+            known[key] = self._note(call, answer)
+        return known[key]
 
-    def _ask(self, call: Call) -> Answer:
-        """Returns how a layer is called."""
-        answer = ask(call, self.devices, traces=needs_trace(call.layer, self.repeated_rows))
-        has_states = isinstance(call.layer, (keras.layers.RNN, keras.layers.Bidirectional))
-        if answer.way == CUT and len(answer.ways) > 1 and not has_states and call.is_chained():
-            return not_cut(call, "returns or keeps a tensor and another one that follows from it")
+    def _note(self, call: Call, answer: Answer) -> Answer:
+        """Keeps what is to be told of an answer, and returns it."""
+        layers, exceptions = flatten_layers(call.layer), []
+        if answer.way == CUT:
+            exceptions = list(self._exceptions(layers))
+            trained = (one for layer in layers for one in layer.trainable_variables)
+            note_sizes(self._owned, map(stored_value, trained))
+        inner = [one.name for one in layers[1:]] if answer.way == INSIDE else []
+        asked = Asked(answer, inner, exceptions)
+        if not isinstance(call.layer, Values) and self._asked.get(call.layer.name) != asked:
+            self._asked[call.layer.name], self._has_news = asked, True
         return answer
 
-    def _leave(self, call: Call) -> Answer:
-        """Returns the answer for a layer that cannot be asked now; those in it may be cut."""
+    def _leave(self, call: Call, alike: Sequence[Answer]) -> Answer:
+        """Returns the answer for a layer that cannot be asked now; those in it may be cut.
+
+        Args:
+            call: the call.
+            alike: the answers to calls of its kind, with other objects as arguments.
+        """
+        if alike and all(one == alike[0] for one in alike):
+            return alike[0]
         answer = not_cut(call, "was first called within a graph")
         is_told = isinstance(call.layer, Values) or call.layer.name in self._unasked
         if answer.way == WHOLE and not is_told:
@@ -299,23 +325,26 @@ class LayerCalls:
             with alone():
                 return call.whole()
         order = order_of_gradients(call.tensors(), call.layer.trainable_variables)
-        if order > 1 or attributes_of(call.layer) or not is_plain(call.layer):
+        has_arrays = any(isinstance(leaf, np.ndarray) for leaf in call.leaves)
+        if order > 1 or has_arrays or attributes_of(call.layer) or not is_plain(call.layer):
             return put_together(*self._cut(call, answer))
-        functions = self._functions.setdefault(call.layer, {})
+        functions = self._functions.of(call.layer, dict)
         key = (call.key(), settings_of(call.layer), order)
         if key not in functions:
             functions[key] = self._compile(call, answer, records=order > 0)
-        function, outcome = functions[key]
-        # The gradient of a function has a 0 where that of an output that is not used has none.
-        outputs = list(filter(is_differentiable, tf.nest.flatten(outcome.outputs)))
-        if outcome.losses or outcome.stored or (order and len(outputs) > 1):
+        if functions[key] is None:
             return put_together(*self._cut(call, answer))
+        function, outcome = functions[key]
         with alone():
             joined = function(call.tensors(), call.masks(answer.rows))
         return put_together(outcome, joined)
 
-    def _compile(self, call: Call, answer: Answer, *, records: bool) -> tuple[Any, Outcome]:
-        """Returns the function of a call's tensors and masks, and what came out of its trace."""
+    def _compile(self, call: Call, answer: Answer, *, records: bool) -> tuple[Any, Outcome] | None:
+        """Returns the function of a call's tensors and masks, and what came out of its trace.
+
+        There is none for a layer that adds losses or keeps tensors, nor for the gradients of
+        several outputs: that of a function has a 0 where that of an unused one has none.
+        """
         outcomes: list[Outcome] = []
 
         def cut(tensors: list[tf.Tensor], masks: dict[int, tf.Tensor]) -> list[tf.Tensor]:
@@ -327,7 +356,11 @@ class LayerCalls:
         function = tf.function(cut, autograph=False, reduce_retracing=True)
         with alone():
             function.get_concrete_function(call.tensors(), call.masks(answer.rows))
-        return function, outcomes[0]
+        outcome = outcomes[0]
+        outputs = list(filter(is_differentiable, tf.nest.flatten(outcome.outputs)))
+        if outcome.losses or outcome.stored or (records and len(outputs) > 1):
+            return None
+        return function, outcome
 
     def _cut(
         self, call: Call, answer: Answer, *, for_function: bool = False
@@ -337,14 +370,16 @@ class LayerCalls:
         if needs_graph or not call.has_equal_rows(answer.rows):
             raise OtherTensorsError
         masks = call.masks(answer.rows)
+        given: dict[int, Any] = {}  # By the ids of their parts on the first tower.
 
         def part(own: list[tf.Tensor], scope: CallScope) -> Outcome:
             rows, others = own[: len(answer.rows)], own[len(answer.rows) :]
             by_index = dict(zip(answer.rows, rows, strict=True))
+            if not given:
+                given.update((id(one), call.leaves[index]) for index, one in by_index.items())
             return call.part(by_index, dict(zip(masks, others, strict=True)), scope)
 
-        options = {"sums_rows": self.repeated_rows == "sum", "for_function": for_function}
-        towers = Towers(self._rows(call, answer), self.devices[0], **options)
+        towers = self._towers(call, answer, for_function)
         rows = [call.leaves[index] for index in answer.rows]
         variables = call.layer.variables
         tables = {id(variables[index]) for index in answer.fixed}
@@ -357,11 +392,14 @@ class LayerCalls:
         joined = towers.join(columns, answer.ways)
         if self._is_first_call and tf.executing_eagerly():
             self._count(rows, joined)
-        num_rows = rows[0].shape[0]
-        for one, way in zip(joined, answer.ways, strict=True):
-            if way.kind == CONCATENATE and way.multiple is not None and num_rows is not None:
-                one.set_shape([num_rows * way.multiple, *one.shape[1:]])
-        return outcomes[0], joined
+        set_rows(joined, answer.ways, rows[0].shape[0])
+        # What comes out twice is one tensor, and an argument is itself.
+        pairs = zip(outcomes[0].tensors(), joined, strict=True)
+        return outcomes[0], [given.setdefault(id(tensor), one) for tensor, one in pairs]
+
+    def _towers(self, call: Call, answer: Answer, for_function: bool) -> Towers:
+        cut, sums_rows = self._rows(call, answer), self.repeated_rows == "sum"
+        return Towers(cut, self.devices[0], sums_rows=sums_rows, for_function=for_function)
 
     def _count(self, rows: Sequence[tf.Tensor], joined: Sequence[tf.Tensor]) -> None:
         """Counts what a call joins, unless another call takes it in parts: then nothing travels."""
@@ -378,6 +416,13 @@ class LayerCalls:
             if known is not None:
                 return known.cut
         return even_cut(call.leaves[answer.rows[0]], self.devices)
+
+
+def set_rows(joined: Sequence[tf.Tensor], ways: Sequence[Way], count: int | None) -> None:
+    """Gives tensors with rows the number of them, if that of the call's rows is known."""
+    for one, way in zip(joined, ways, strict=True):
+        if way.kind == CONCATENATE and way.multiple is not None and count is not None:
+            one.set_shape([count * way.multiple, *one.shape[1:]])
 
 
 def knows_rows(args: Sequence[Any]) -> bool:
@@ -409,21 +454,20 @@ def of_values(original: Any, nest: Any) -> Any:
     )
 
 
-def share_of(layers: Sequence[Any], used: Mapping[int, int]) -> float:
+def share_of(owned: Mapping[int, int], used: Mapping[int, int]) -> float:
     """Returns how many of the numbers in trainable variables are in those of some layers.
 
     Args:
-        layers: the layers.
-        used: the sizes of the variables that a step reads, which may be in none of them.
+        owned: the sizes of the layers' variables, by id.
+        used: those of the variables that a step reads, which may be in none of them.
     """
-    trained = (one for layer in layers for one in layer.trainable_variables)
-    own = sizes_of(map(stored_value, trained))
-    return sum(own.values()) / max(sum({**own, **used}.values()), 1) if own or used else 1.0
+    return sum(owned.values()) / max(sum({**owned, **used}.values()), 1) if owned or used else 1.0
 
 
-def sizes_of(variables: Iterable[tf.Variable]) -> dict[int, int]:
-    """Returns by a variable's id how many numbers it has."""
-    return {id(one): one.shape.num_elements() for one in variables}
+def note_sizes(known: Known, variables: Iterable[tf.Variable]) -> None:
+    """Notes how many numbers variables have."""
+    for one in variables:
+        known.of(one, one.shape.num_elements)
 
 
 def joined_on(device: str, size: int) -> str:

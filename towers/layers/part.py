@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from towers.ground.private_apis import (
@@ -21,6 +22,7 @@ from towers.ground.private_apis import (
     set_keras_mask,
     stored_value,
 )
+from towers.layers.known import PLAIN, as_key
 from towers.layers.scope import CallScope, captured_in, graph_of
 from towers.layers.sources import CONCATENATE, Way, is_differentiable
 from towers.variables.tower_scope import depends_on
@@ -30,6 +32,7 @@ ASSIGNMENT = re.compile(rb"Assign\w*VariableOp|ResourceScatter")
 MESSAGE = re.compile(rb"Write\w*Summary|PrintV2")
 LARGE = 1024.0  # A power of two, by which numbers are scaled without rounding.
 TENSORS = (tf.Tensor, tf.SparseTensor, tf.RaggedTensor, tf.IndexedSlices)
+ARRAYS = (*TENSORS, np.ndarray)
 
 
 class Stored(NamedTuple):
@@ -140,19 +143,25 @@ class Call:
 
     @property
     def layer(self) -> Any:
-        """The layer."""
+        """The layer, for as long as it lives."""
         return self._layer()
 
-    def key(self) -> Any:
-        """Returns what tells calls of the layer apart that may need another answer."""
-        told = [
-            (leaf.dtype.name, leaf.shape.rank, get_keras_mask(leaf) is None)
-            if is_tensor(leaf)
-            else as_key(leaf)
-            for leaf in self.leaves
-        ]
-        names = tf.nest.pack_sequence_as(self._structure, ["" for _ in told])
-        return (repr(names), tuple(told))
+    def key(self) -> tuple[Any, Any]:
+        """Returns of what kind the call is, and which objects it takes besides tensors and arrays.
+
+        Both tell calls of the layer apart that may need another answer.
+        """
+        kinds: list[Any] = []
+        for leaf in self.leaves:
+            if is_tensor(leaf):
+                kinds.append((leaf.dtype.name, leaf.shape.rank, get_keras_mask(leaf) is None))
+            elif isinstance(leaf, np.ndarray):
+                kinds.append((leaf.dtype.name, leaf.ndim))
+            else:
+                kinds.append(leaf if isinstance(leaf, PLAIN) else type(leaf))
+        objects = [one for one in self.leaves if not isinstance(one, (*ARRAYS, *PLAIN))]
+        names = tf.nest.pack_sequence_as(self._structure, kinds)
+        return repr(names), tuple(map(as_key, objects))
 
     def has_rows(self) -> bool:
         """Returns whether all tensors among the arguments are plain ones, and one has rows."""
@@ -228,13 +237,15 @@ class Call:
     def is_chained(self) -> bool:
         """Returns whether a trace shows a tensor that comes out and is computed from another one.
 
-        On towers none is: each comes out by itself.
+        On towers none is: each comes out by itself. One that comes out twice is one tensor, and an
+        argument is itself.
         """
         found: list[bool] = []
 
         def call(tensors: list[tf.Tensor]) -> None:
             outcome = self.with_tensors(tensors, {}).part({}, {}, CallScope(0))
-            out = list(filter(is_differentiable, outcome.own_tensors()))
+            own = {id(one): one for one in filter(is_differentiable, outcome.own_tensors())}
+            out = [one for number, one in own.items() if number not in set(map(id, tensors))]
             found.extend(depends_on(one, [two]) for one, two in itertools.permutations(out, 2))
 
         graph_of(call, self.tensors())
@@ -359,9 +370,8 @@ def settings_of(layer: Any) -> tuple[Any, ...]:
             continue
         losses = added_losses(owner)
         for name, value in vars(owner).items():
-            if value is not losses:
-                read = tuple(as_key(leaf) for leaf in leaves_of(value))
-                found.append((id(owner), name, read))
+            if value is not losses and name != "_called":  # Which Keras sets at the first call.
+                found.append((id(owner), name, tuple(map(as_key, leaves_of(value)))))
     return tuple(found)
 
 
@@ -384,24 +394,6 @@ def is_of_keras(value: Any) -> bool:
 def is_tensor(value: Any) -> bool:
     """Returns whether a value is a tensor; a variable, which TensorFlow counts as one, is not."""
     return isinstance(value, TENSORS)
-
-
-class Same:
-    """An object as a part of a key, equal to itself alone."""
-
-    def __init__(self, value: Any):
-        self._value = value
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Same) and self._value is other._value
-
-    def __hash__(self) -> int:
-        return id(self._value)
-
-
-def as_key(leaf: Any) -> Any:
-    """Returns a value that is no tensor as a part of a key: 1, 1.0 and True are three."""
-    return repr(leaf) if isinstance(leaf, (bool, int, float, str, type(None))) else Same(leaf)
 
 
 def attributes_of(layer: Any, *, others: bool = False) -> dict[tuple[int, str], Held]:

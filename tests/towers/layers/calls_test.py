@@ -338,7 +338,7 @@ def test_a_loop_without_graphs_calls_a_layer_as_one_function():
     with on_towers(2) as scope:
         for size in (7, 6, 5):
             model(tf.constant(X[:size]))
-    ((function, _),) = scope._functions[model].values()
+    ((function, _),) = scope._functions.of(model, dict).values()
     assert 1 <= function.experimental_get_tracing_count() <= 2
 
 

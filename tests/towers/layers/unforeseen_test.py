@@ -236,6 +236,82 @@ def test_layers_and_functions_are_let_go_within_the_scope():
         assert [one() for one in gone] == [None, None]
 
 
+class Alike(Ready):
+    """Equal to all others of its class."""
+
+    def __init__(self, couples):
+        super().__init__()
+        self.couples = couples
+
+    def __eq__(self, other):
+        return isinstance(other, Alike)
+
+    __hash__ = None
+
+    def call(self, x):
+        return centred(x) if self.couples else self.inner(x)
+
+
+def test_layers_are_told_apart_whatever_they_call_equal():
+    def make():
+        layers = Alike(couples=False), Alike(couples=True)
+        return lambda x: [layer(x) for layer in layers]
+
+    equal_on_towers(make)
+
+
+def test_objects_that_are_made_anew_in_a_trace_are_those_that_were_asked(capsys):
+    class Given(keras.layers.Layer):
+        def call(self, x, function=None, rows=None):
+            return function(x)[:, rows]
+
+        def own(self, x):
+            return tf.tanh(x)
+
+    layer = Given()
+
+    @tf.function
+    def step(x):
+        return layer(x, function=layer.own, rows=slice(2)), layer(x, function=lambda x: x * 2)
+
+    with on_towers(2):
+        for _ in range(2):
+            step(X)
+    assert capsys.readouterr().out == "2 towers run given\n"
+
+
+def test_nothing_is_told_of_models_that_are_gone(capsys):
+    with on_towers(2):
+        for _ in range(2):
+            model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)], name="model")
+            model.compile("sgd", "mse")
+            model.fit(X, X[:, :1], batch_size=8, verbose=0)
+            del model
+            keras.backend.clear_session()
+            gc.collect()
+    assert capsys.readouterr().out == "2 towers run model\n"
+
+
+def test_arrays_that_a_layer_takes_are_let_go():
+    class Arrays(keras.layers.Layer):
+        def __init__(self):
+            super().__init__()
+            self._convert_input_args, self._allow_non_tensor_positional_args = False, True
+
+        def call(self, x):
+            return tf.convert_to_tensor(x) * 2
+
+    layer, gone = Arrays(), []
+    with on_towers(2):
+        for _ in range(3):
+            array = X.numpy()
+            layer(array)
+            gone.append(weakref.ref(array))
+            del array
+        gc.collect()
+        assert [one() for one in gone] == [None] * 3
+
+
 def test_asking_draws_nothing_of_numpys_numbers():
     class Noisy(Ready):
         def call(self, x):
