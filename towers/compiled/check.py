@@ -24,8 +24,8 @@ from towers.compiled.own_code import layer_calls
 from towers.compiled.setting import place, prepare
 from towers.devices.placement import Placement
 from towers.ground.private_apis import flatten_layers, takes_training
-from towers.layers.calls import NORMS
 from towers.layers.draws import call_in_inference
+from towers.layers.told import NORMS
 from towers.saving.checkpoint_files import tensorflow_variable
 
 TOLERANCES = {"float64": 1e-12, "float32": 1e-6}  # Of law 1: docs/explanations/laws.md.
@@ -205,7 +205,7 @@ def notes_on(
     """Returns what runs whole, and what is otherwise than on one device or in training."""
     notes = []
     if reason:
-        notes = layer_calls(model, devices, "sum", quiet=True).describe().split("; ")
+        notes = layer_calls(model, devices, "sum", quiet=True).told.describe().split("; ")
     else:
         norms = (one for one in flatten_layers(model)
                  if isinstance(one, keras.layers.BatchNormalization))  # fmt: skip

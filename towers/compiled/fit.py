@@ -30,7 +30,7 @@ from towers.compiled.run_files import files_of
 from towers.compiled.setting import place
 from towers.compiled.together import join
 from towers.ground.private_apis import flatten_layers, train_validation_split
-from towers.layers.calls import TABLES
+from towers.layers.told import TABLES
 from towers.step.options import StepOptions
 from towers.variables.optimizers import optimizers_in
 
@@ -123,7 +123,7 @@ def fit(
     except NeedsLayersError as error:
         reason = together.check_step(error)
         check_no_options(reason, parameters, exchange, options)
-        calls.tell_why(model.name, error)
+        calls.told.tell_why(model.name, error)
         way = OnLayers(model, calls)
         held_out = None if is_overridden(model, "evaluate") else held_out
     return fit_in_keras(model, way, asked, own, held_out, files, begun)

@@ -34,7 +34,7 @@ def layer_calls(
     check_choice("repeated_rows", repeated_rows, REPEATED_ROWS)
     key = ("layers", tuple(devices), repeated_rows)
     calls = kept(model, key, lambda: LayerCalls(devices, repeated_rows, trains=trains))
-    calls.quiet = quiet or len(devices) == 1
+    calls.told.quiet = quiet or len(devices) == 1
     calls.trains |= trains
     return calls
 

@@ -7,8 +7,8 @@ losses, metrics, optimizers, loops.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import keras
@@ -23,15 +23,13 @@ from towers.ground.private_apis import (
     Operation,
     VariableWatcher,
     added_losses,
-    flatten_layers,
     in_stateless_scope,
     is_compiled,
     order_of_gradients,
     set_keras_mask,
-    stored_value,
     twin_of,
 )
-from towers.layers.asking import CUT, INSIDE, WHOLE, Answer, ask, needs_trace, not_cut
+from towers.layers.asking import INSIDE, WHOLE, Answer, ask, needs_trace, not_cut
 from towers.layers.gradient import Towers
 from towers.layers.known import Known
 from towers.layers.part import (
@@ -47,8 +45,8 @@ from towers.layers.reads import tapes_counted
 from towers.layers.rows import Cut, even_cut, parts_of
 from towers.layers.scope import CallScope
 from towers.layers.sources import CONCATENATE, Way, is_differentiable
+from towers.layers.told import Told
 from towers.layers.values import Values, ValuesOnTowers
-from towers.travel.packed_sums import send
 from towers.variables.tower_scope import CALL_FUNCTION, is_of
 
 CALL_LAYER = Hook(Operation, "__call__")
@@ -56,10 +54,7 @@ COMPILED_LOSSES = Hook(CompileLoss, "call")
 MEAN_METRIC = Hook(keras.metrics.Mean, "update_state")
 OPTIONAL = Hook(tf.experimental.Optional, "from_value")
 REPEATED_ROWS = ("sum", "keras")
-NORMS = "BatchNormalization takes each tower's rows by themselves (synchronized=True: all)"
 TAKEN, TWINS = "_is_taken_in_parts", "_twins_on_towers"  # Attributes of tensors and functions.
-TOLD_BYTES = 2**20
-TABLES = "an Embedding's repeated rows are summed (repeated_rows='keras': not)"
 
 
 @contextlib.contextmanager
@@ -92,21 +87,7 @@ def layers_on(devices: Sequence[str], *, repeated_rows: str = "sum") -> Iterator
     calls = LayerCalls(devices, repeated_rows)
     with calls.scope():
         yield calls
-    calls.tell()
-
-
-class Asked(NamedTuple):
-    """What is told of a layer that was asked.
-
-    Attributes:
-        answer: the last one.
-        inner: the names of the layers in it that may be asked in its place.
-        exceptions: what is otherwise than on one device.
-    """
-
-    answer: Answer
-    inner: Sequence[str]
-    exceptions: Sequence[str]
+    calls.told.tell()
 
 
 class OtherTensorsError(Exception):
@@ -123,23 +104,18 @@ class LayerCalls:
     Args:
         devices: one device per tower.
         repeated_rows: as in `layers_on`.
-        trains: whether what is otherwise in a training alone is told too.
+        trains: whether gradients are asked for, and what is otherwise in a training is told.
 
     Attributes:
         devices, repeated_rows, trains: as given.
-        quiet: whether nothing is printed of how layers are called.
+        told: what is printed of how layers are called.
     """
 
     def __init__(self, devices: Sequence[str], repeated_rows: str = "sum", *, trains: bool = True):
         self.devices, self.repeated_rows = tuple(devices), repeated_rows
-        self.quiet, self.trains = False, trains
-        self._told, self._has_news = "", True
-        self._asked: dict[str, Asked] = {}
-        self._unasked: dict[str, str] = {}
+        self.trains, self.told = trains, Told(self.devices, repeated_rows)
         self._answers, self._functions = Known(), Known()  # Of a layer, each by the call's key.
-        self._is_first_call = self._leaves_xla = False
-        self._owned, self._used = Known(), Known()  # The sizes of variables on towers, and of all.
-        self._joined = self._most_joined = 0  # In bytes, of a first call.
+        self._is_first_call, self._joined = False, 0  # The bytes that a first call joins.
         self._values = ValuesOnTowers(self._call_values, self.devices)
 
     @contextlib.contextmanager
@@ -161,7 +137,7 @@ class LayerCalls:
             return function.python_function(*args, **kwargs)
         twins = vars(function).setdefault(TWINS, WeakKeyDictionary())  # They live as long as it.
         is_new = self not in twins
-        self._leaves_xla |= is_new and is_compiled(function)
+        self.told.leaves_xla |= is_new and is_compiled(function)
         if is_new and tf.executing_eagerly():
             results = self._call_first(function, *args, **kwargs)
             twins[self] = twin_of(function)
@@ -170,7 +146,7 @@ class LayerCalls:
                 twins[self] = twin_of(function)
             results = original(twins[self], *args, **kwargs)
         if tf.executing_eagerly():
-            self.tell()
+            self.told.tell()
         return results
 
     def _call_first(self, function: Any, /, *args: Any, **kwargs: Any) -> Any:
@@ -193,58 +169,9 @@ class LayerCalls:
             ) from error
         finally:
             self._is_first_call = False
-        note_sizes(self._used, watcher.watched_variables())
-        self._most_joined = max(self._most_joined, self._joined)
+        self.told.note_used(watcher.watched_variables())
+        self.told.most_joined = max(self.told.most_joined, self._joined)
         return results
-
-    def tell_why(self, name: str, reason: object) -> None:
-        """Prints why only the layers of a model run on towers."""
-        if not self.quiet:
-            print(f"{name}: the towers run layers only, since {reason}.")
-
-    def tell(self) -> None:
-        """Prints which layers run whole, and why, unless it is known."""
-        if self._has_news:
-            text, self._has_news = self.describe(), False
-            if text != self._told and not self.quiet:
-                print(text)
-            self._told = text
-
-    def describe(self) -> str:
-        """Returns in a line which layers run on the towers, and which whole, and why.
-
-        A layer whose inner layers were asked is told by these.
-        """
-        ways = {
-            name: "" if asked.answer.way == CUT else asked.answer.reason
-            for name, asked in self._asked.items()
-            if not any(inner in self._asked for inner in asked.inner)
-        }
-        cut = [name for name, reason in ways.items() if not reason]
-        reasons = [(name, reason) for name, reason in ways.items() if reason]
-        whole = [f"{name} ({reason})" for name, reason in (*reasons, *self._unasked.items())]
-        parts = [f"{len(self.devices)} towers run {listed(cut) or 'no layer'}"]
-        share = share_of(self._owned.by_id(), self._used.by_id())
-        if share < 1:
-            only = "only " if share < 0.5 else ""
-            parts.append(f"{only}{share:.0%} of the weights that the step reads are theirs")
-        if whole:
-            parts.append(f"{self.devices[0]} alone runs {listed(whole)}")
-        parts += dict.fromkeys(one for asked in self._asked.values() for one in asked.exceptions)
-        if self._leaves_xla:
-            parts.append("jit_compile is off")
-        if self._most_joined >= TOLD_BYTES:
-            parts.append(joined_on(self.devices[0], self._most_joined))
-        return "; ".join(parts)
-
-    def _exceptions(self, cut: Sequence[Any]) -> Iterator[str]:
-        """Yields what is otherwise than on one device where such layers are cut."""
-        norms = [one for one in cut if isinstance(one, keras.layers.BatchNormalization)]
-        if self.trains and not all(one.synchronized for one in norms):
-            yield NORMS
-        has_table = any(isinstance(one, keras.layers.Embedding) for one in cut)
-        if self.trains and self.repeated_rows == "sum" and has_table:
-            yield TABLES
 
     def call(self, original: Any, layer: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Returns what a layer returns, its rows on towers if it treats them apart."""
@@ -275,30 +202,17 @@ class LayerCalls:
 
     def _answer(self, call: Call) -> Answer:
         """Returns how a layer is called; it is asked when it is first called without a graph."""
-        if not call.has_rows():
-            return self._note(call, ask(call, self.devices))
-        key, known = call.key(), self._answers.of(call.layer, dict)
+        kind, objects = call.key()
+        key, known = ((kind, self.trains), objects), self._answers.of(call.layer, dict)
         if key not in known:
             if not call.layer.built or not tf.executing_eagerly():
-                kind, _ = key
-                return self._leave(call, [one for (like, _), one in known.items() if like == kind])
+                alike = [answer for (like, _), answer in known.items() if like == key[0]]
+                return self._leave(call, alike)
             traces = needs_trace(call.layer, self.repeated_rows)
-            answer = ask(call, self.devices, traces=traces, trains=self.trains)
-            known[key] = self._note(call, answer)
+            known[key] = ask(call, self.devices, traces=traces, trains=self.trains)
+            if not isinstance(call.layer, Values):
+                self.told.note(call.layer, known[key], trains=self.trains)
         return known[key]
-
-    def _note(self, call: Call, answer: Answer) -> Answer:
-        """Keeps what is to be told of an answer, and returns it."""
-        layers, exceptions = flatten_layers(call.layer), []
-        if answer.way == CUT:
-            exceptions = list(self._exceptions(layers))
-            trained = (one for layer in layers for one in layer.trainable_variables)
-            note_sizes(self._owned, map(stored_value, trained))
-        inner = [one.name for one in layers[1:]] if answer.way == INSIDE else []
-        asked = Asked(answer, inner, exceptions)
-        if not isinstance(call.layer, Values) and self._asked.get(call.layer.name) != asked:
-            self._asked[call.layer.name], self._has_news = asked, True
-        return answer
 
     def _leave(self, call: Call, alike: Sequence[Answer]) -> Answer:
         """Returns the answer for a layer that cannot be asked now; those in it may be cut.
@@ -310,9 +224,8 @@ class LayerCalls:
         if alike and all(one == alike[0] for one in alike):
             return alike[0]
         answer = not_cut(call, "was first called within a graph")
-        is_told = isinstance(call.layer, Values) or call.layer.name in self._unasked
-        if answer.way == WHOLE and not is_told:
-            self._unasked[call.layer.name], self._has_news = answer.reason, True
+        if answer.way == WHOLE and not isinstance(call.layer, Values):
+            self.told.note_unasked(call.layer, answer.reason)
         return answer
 
     def _call_without_graph(self, call: Call, answer: Answer) -> Any:
@@ -454,39 +367,9 @@ def of_values(original: Any, nest: Any) -> Any:
     )
 
 
-def share_of(owned: Mapping[int, int], used: Mapping[int, int]) -> float:
-    """Returns how many of the numbers in trainable variables are in those of some layers.
-
-    Args:
-        owned: the sizes of the layers' variables, by id.
-        used: those of the variables that a step reads, which may be in none of them.
-    """
-    return sum(owned.values()) / max(sum({**owned, **used}.values()), 1) if owned or used else 1.0
-
-
-def note_sizes(known: Known, variables: Iterable[tf.Variable]) -> None:
-    """Notes how many numbers variables have."""
-    for one in variables:
-        known.of(one, one.shape.num_elements)
-
-
-def joined_on(device: str, size: int) -> str:
-    """Returns how many bytes a step joins on a device, beside the most that was in use there."""
-    place = send(tf.zeros([]), device).device  # Another where there is none so named.
-    peak = tf.config.experimental.get_memory_info(place)["peak"]  # 0 where it is not known.
-    beside = f", where at most {peak / 1e6:,.0f} MB were in use" if peak else ""
-    return f"{size / 1e6:,.0f} MB of outputs are joined on {device}{beside}"
-
-
 def num_bytes(tensor: tf.Tensor) -> int:
     """Returns the size of a tensor that has a value."""
     return int(tensor.dtype.size * tensor.shape.num_elements())
-
-
-def listed(names: Sequence[str]) -> str:
-    """Returns names in a line, at most five of them."""
-    shown = list(dict.fromkeys(names))
-    return ", ".join([*shown[:5], *([f"{len(shown) - 5} more"] if len(shown) > 5 else [])])
 
 
 @contextlib.contextmanager

@@ -16,9 +16,6 @@ class Known:
     def __init__(self) -> None:
         self._entries: dict[int, tuple[Any, Any]] = {}
 
-    def __contains__(self, owner: Any) -> bool:
-        return id(owner) in self._entries
-
     def of(self, owner: Any, make: Callable[[], Any]) -> Any:
         """Returns the value of an object; makes it if there is none."""
         number, entries = id(owner), self._entries

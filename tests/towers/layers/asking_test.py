@@ -96,7 +96,7 @@ def test_the_reason_is_that_of_the_layer(make, reason):
     layer.build((None, 5))
     with towers.layers_on(tower_devices(2)) as calls:
         layer(tf.constant(X), training=True)
-    assert reason in calls.describe()
+    assert reason in calls.told.describe()
 
 
 class KeepsATensor(keras.layers.Layer):
@@ -128,14 +128,14 @@ def test_a_layer_that_assigns_a_tensor_of_its_own_is_cut():
     layer.build((None, 5))
     with towers.layers_on(tower_devices(2)) as calls:
         layer(tf.constant(X))
-    assert "whole" not in calls.describe() and float(layer.count) == 3.0
+    assert "whole" not in calls.told.describe() and float(layer.count) == 3.0
 
 
 def test_a_layer_that_draws_within_a_loop_runs_whole():
     layer = DrawsInALoop()
     with towers.layers_on(tower_devices(2)) as calls:
         layer(tf.constant(X))
-    assert "draws random numbers, or assigns a state, within a loop" in calls.describe()
+    assert "draws random numbers, or assigns a state, within a loop" in calls.told.describe()
 
 
 class Lengths(keras.layers.Layer):

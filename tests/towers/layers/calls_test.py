@@ -275,7 +275,7 @@ def test_what_was_traced_before_is_cut_within_the_scope_and_untouched_after_it()
     traces.append(traced.experimental_get_tracing_count())
     with on_towers(2) as scope:
         model.fit(X, Y, verbose=0)
-        assert "run sequential" in scope.describe()
+        assert "run sequential" in scope.told.describe()
         near(traced(tf.constant(X)), traced(tf.constant(X)))
     traced(tf.constant(X))
     model.fit(X, Y, verbose=0)

@@ -153,6 +153,48 @@ def test_the_gradient_by_an_output_goes_through_the_others(kind, wrap):
     equal_on_towers(make)
 
 
+def test_a_training_after_an_evaluation_asks_again():
+    """An evaluation needs no gradient by one output through another."""
+
+    class Penalised(keras.Model):
+        def __init__(self):
+            super().__init__()
+            inputs = keras.Input((4,))
+            hidden = keras.layers.Dense(3, activation="tanh")(inputs)
+            self.inner = keras.Model(inputs, [hidden, keras.layers.Dense(1)(hidden)])
+            self.built = True
+
+        def call(self, x):
+            return self.inner(x)[1]
+
+        def test_step(self, data):
+            return {"loss": tf.reduce_mean(self.inner(data[0])[1] ** 2)}
+
+        def train_step(self, data):
+            with tf.GradientTape() as outer:
+                with tf.GradientTape() as tape:
+                    hidden, outputs = self.inner(data[0])
+                    loss = tf.reduce_mean((outputs - data[1]) ** 2)
+                loss += tf.reduce_mean(tape.gradient(loss, hidden) ** 2)
+            weights = self.trainable_variables
+            self.optimizer.apply(outer.gradient(loss, weights), weights)
+            return {"loss": loss}
+
+    def losses(number):
+        keras.utils.set_random_seed(3)
+        model = Penalised()
+        model.compile("sgd", "mse")
+        common = {"batch_size": 8, "verbose": 0}
+        if number:
+            towers.evaluate(model, X, X[:, :1], towers=number, **common)
+            fit = towers.fit(model, X, X[:, :1], towers=number, epochs=2, shuffle=False, **common)
+        else:
+            fit = model.fit(X, X[:, :1], epochs=2, shuffle=False, **common)
+        return fit.history["loss"]
+
+    np.testing.assert_allclose(losses(2), losses(0), rtol=1e-12)
+
+
 def test_what_a_layer_reads_without_a_graph_is_read_at_each_call():
     class Reading(Ready):
         def call(self, x):
