@@ -16,10 +16,11 @@ from towers.devices.stages import StageOf, Stages
 from towers.ground.arguments import check_choice
 from towers.ground.host import HOST
 from towers.ground.private_apis import store_value
-from towers.travel.exchanges import EXCHANGES, check_group
+from towers.travel.collectives import check_group
 from towers.travel.packed_sums import wrong_sums
 
 POLICIES = ("auto", "cpu", "tower0", "replicated")
+EXCHANGES = ("packs", "nccl")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +73,7 @@ class Placement:
         groups, policy = groups_of(self.devices), self.parameters
         object.__setattr__(self, "groups", groups)
         check_choice("exchange", self.exchange, EXCHANGES)
-        by_group = EXCHANGES[self.exchange].group is not None
+        by_group = self.exchange == "nccl"
         if by_group:
             self.check_one_device(f"exchange={self.exchange!r}")
             if policy not in ("auto", "replicated"):
@@ -89,7 +90,7 @@ class Placement:
         if policy != "replicated":
             object.__setattr__(self, "exchange", "packs")
         elif by_group:
-            check_group(self.exchange, tuple(self.devices))
+            check_group(tuple(self.devices))
 
     @property
     def device(self) -> str:

@@ -13,7 +13,7 @@ from towers.processes.processes import Processes
 from towers.step.carried import CarriedValues
 from towers.step.sums import Denominators, MetricSums, TowerSums, add_nests, stack_nests
 from towers.step.tower_function import TowerProgram
-from towers.travel.exchanges import EXCHANGES, SumsOfPacks
+from towers.travel.collectives import Group
 from towers.travel.gradients import Gradient, global_norm, identity, sum_gradients
 from towers.travel.packed_sums import sum_in_packs
 from towers.travel.packing import add_and_stack, download, needs_upload
@@ -191,22 +191,21 @@ def sum_between(
     return sum_in_packs(tower_gradients, copy_devices)
 
 
-def group_of(placement: Placement, processes: Processes) -> SumsOfPacks | None:
+def group_of(placement: Placement, processes: Processes) -> Group | None:
     """Returns what sums dense gradients, or None for copies between devices.
 
     Raises:
         ValueError: this process is deterministic.
     """
-    kind = EXCHANGES[placement.exchange]
-    if kind.group is None or len(placement.devices) * processes.count == 1:
+    if placement.exchange == "packs" or len(placement.devices) * processes.count == 1:
         return None
-    if is_deterministic() and not kind.keeps_bits:
+    if is_deterministic():
         raise ValueError(
             "A deterministic step gets the same bits on any number of towers. Received "
             f"exchange={placement.exchange!r}, whose order of adding depends on that number, after "
             "enable_determinism(); use exchange='packs' (--exchange packs)."
         )
-    return kind.group(placement.devices, processes.count)
+    return Group(placement.devices, processes.count)
 
 
 def tower_norm(tower: TowerSums, device: str) -> tf.Tensor:

@@ -165,6 +165,18 @@ def can_be_summed(gradients: Sequence[Gradient]) -> bool:
     return num_bytes(gradients) is not None and first.dtype in DTYPES
 
 
+def check_group(devices: tuple[str, ...]) -> None:
+    """Raises ValueError unless these devices can sum by collective ops, and says what to do."""
+    fault = fault_of_group(devices)
+    if fault is not None:
+        nccl = "Install NCCL (`pip install tensorflow[and-cuda]` brings it), or use"
+        raise ValueError(
+            f"exchange='nccl' cannot sum between {', '.join(devices)}: {fault}. "
+            f"{nccl if are_gpus(devices) else 'Use'} exchange='packs' (--exchange packs), which "
+            "needs nothing."
+        )
+
+
 @functools.cache
 def fault_of_group(devices: tuple[str, ...]) -> str | None:
     """Returns why these devices cannot sum by collective ops, or None; it lets them sum once."""

@@ -12,6 +12,7 @@ import towers
 from tests import helpers
 from tests.curves import read_scalars
 from tests.scripts.runs import arrays_of, train_shapes
+from towers.devices import placement
 from towers.scripts.main import main
 from towers.scripts.training.catalogue import load_recipe
 from towers.scripts.training.engine import MeasuredPlacement
@@ -24,7 +25,6 @@ from towers.scripts.training.options import (
     PeriodOptions,
     TrainOptions,
 )
-from towers.travel import exchanges
 
 NUM_STEPS = 40
 OPTIONS = ["--precision", "float64", "--report-every", 1]
@@ -50,9 +50,8 @@ def refuse(arguments, capsys):
 
 
 def test_the_commands_know_the_exchanges_of_the_library():
-    assert set(EXCHANGES) == set(exchanges.EXCHANGES)
-    with_copies = {name for name, kind in exchanges.EXCHANGES.items() if kind.group is not None}
-    assert set(EXCHANGES) - set(WITHOUT_COPIES) == with_copies
+    assert EXCHANGES == placement.EXCHANGES
+    assert set(EXCHANGES) - set(WITHOUT_COPIES) == {"nccl"}
 
 
 ASYNC = ["--updates", "async", "--towers", "2"]

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 import towers
 from tests import helpers
-from towers.travel import collectives, exchanges
+from towers.travel import collectives
 from towers.travel.collectives import Group, fault_of_group
 from towers.travel.gradients import sum_gradients
 
@@ -177,11 +177,8 @@ def test_a_device_that_never_comes_is_an_error_and_determinism_is_refused():
     assert "use exchange='packs'" in told["deterministic"]
 
 
-def test_each_exchange_says_what_mends_its_own_fault(monkeypatch):
-    other = exchanges.ExchangeKind(fault=lambda devices: "they have no link")
-    monkeypatch.setitem(exchanges.EXCHANGES, "other", other)
-    gpus = ("/GPU:0", "/GPU:0")
-    with pytest.raises(ValueError, match=r"'other' .*no link\. Use exchange='packs'"):
-        exchanges.check_group("other", gpus)
+def test_what_mends_a_fault_depends_on_the_devices():
     with pytest.raises(ValueError, match=r"one type\. Install NCCL .*, or use exchange='packs'"):
-        exchanges.check_group("nccl", gpus)
+        collectives.check_group(("/GPU:0", "/GPU:0"))
+    with pytest.raises(ValueError, match=r"one type\. Use exchange='packs'"):
+        collectives.check_group(("/GPU:0", "/CPU:0"))
