@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import http.client
 import os
@@ -23,6 +22,7 @@ from towers.data.folders import hash_file
 from towers.data.text.files import reason_of
 from towers.ground.arguments import check_choice
 from towers.ground.durable import make_folder, publish
+from towers.ground.locks import is_at, lock
 
 BLOCK_SIZE = 1 << 18  # Bytes between two updates of the progress bar.
 TIMEOUT = 30.0  # Seconds without a byte after which a server is given up.
@@ -70,7 +70,8 @@ def fetch(url: str, path: Path, file: RemoteFile) -> Path:
         check_digest(path, file, remedy="Move it away, or choose another folder.")
         return path
     part = path.with_name(path.name + ".part")
-    with part.open("ab") as stream, sole_writer(stream, part):
+    with part.open("ab") as stream:
+        lock_part(stream, part)
         try:
             if not is_published(part, file):
                 receive(url, stream, file.size)
@@ -87,26 +88,19 @@ def fetch(url: str, path: Path, file: RemoteFile) -> Path:
     return path
 
 
-@contextlib.contextmanager
-def sole_writer(stream: BinaryIO, part: Path) -> Iterator[None]:
-    """The scope in which no other process downloads this open file; BlockingIOError if one does."""
+def lock_part(stream: BinaryIO, part: Path) -> None:
+    """Locks an open part file; BlockingIOError if another process downloads it."""
     try:
-        import fcntl
-    except ImportError:  # There is no such lock on this system.
-        yield
-        return
-    try:
-        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # Another process may have published it since it was opened here.
-        if not part.exists() or not os.path.samestat(os.fstat(stream.fileno()), part.stat()):
-            raise BlockingIOError
-    except BlockingIOError as error:
-        raise BlockingIOError(
-            f"Another process downloads {part}. Wait for its end, or choose another folder."
-        ) from error
-    except OSError:  # A disk that cannot lock.
+        lock(stream.fileno())
+        if is_at(stream.fileno(), part):  # Otherwise another process has just published it.
+            return
+    except BlockingIOError:
         pass
-    yield
+    except OSError:  # A disk that cannot lock.
+        return
+    raise BlockingIOError(
+        f"Another process downloads {part}. Wait for its end, or choose another folder."
+    )
 
 
 def is_published(path: Path, file: RemoteFile) -> bool:

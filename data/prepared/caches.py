@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Protocol, TextIO, TypeVar
+from typing import Protocol, TypeVar
 
 from towers.ground.durable import make_folder, publish
+from towers.ground.locks import open_locked
 
 _UNFINISHED = ".unfinished"
 _ABANDONED_SECONDS = 7 * 24 * 3600
+_WAIT_SECONDS = 0.2
 
 Write = Callable[[str], None]
 
@@ -112,29 +113,25 @@ def _prepare(
 def alone(cache: Path, what: str, write: Write) -> Iterator[None]:
     """Waits until no other process prepares this cache; a killed one does not count."""
     path = cache.with_name(f".{cache.name}.lock")
-    file = _locked(path, what, write)
+    told: list[str] = []
+
+    def busy(_: int) -> None:
+        if not told:
+            told.append(f"waiting for another process that prepares the same {what}")
+            write(told[0])
+        time.sleep(_WAIT_SECONDS)
+
+    def warn(error: OSError) -> None:
+        write(
+            f"warning: {path.parent} cannot lock ({error.strerror or error}): prepare it only once."
+        )
+
+    descriptor = open_locked(path, busy, warn)
     try:
         yield
     finally:
         path.unlink(missing_ok=True)  # Still locked: a waiting process sees that it is gone.
-        file.close()
-
-
-def _locked(path: Path, what: str, write: Write) -> TextIO:
-    while True:
-        file = path.open("w")
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            write(f"waiting for another process that prepares the same {what}")
-            fcntl.flock(file, fcntl.LOCK_EX)
-        except OSError as error:
-            write(f"warning: {path.parent} cannot lock ({error.strerror}): prepare it only once.")
-            return file
-        with contextlib.suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(file.fileno()), path.stat()):
-                return file
-        file.close()
+        os.close(descriptor)
 
 
 def _remove_abandoned(caches: Path) -> None:

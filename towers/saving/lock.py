@@ -1,7 +1,6 @@
 """The lock of a folder: one process at a time trains in it, and who that is can be read.
 
-It is `flock`, which ends with its process, however that ends. NFS from version 3 on locks across
-machines; where a disk cannot lock at all, the process goes on and says so.
+Where a disk cannot lock at all, the process goes on and says so.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from towers.ground.durable import make_folder
+from towers.ground.locks import lock, open_locked
 
 LOCK = ".lock"
 SECONDS = 1.0  # `lock_holder` has a lock for a moment; a training has it longer.
@@ -39,7 +39,7 @@ def locked(folder: str | os.PathLike[str]) -> Iterator[None]:
     path = Path(folder) / LOCK
     is_new = not path.parent.exists()
     make_folder(path.parent)
-    descriptor = open_locked(path)
+    descriptor = open_alone(path)
     try:
         os.truncate(descriptor, 0)
         os.write(descriptor, describe_process().encode("utf-8", "backslashreplace"))
@@ -81,43 +81,25 @@ def read_holder(descriptor: int) -> str:
     return os.read(descriptor, 500).decode("utf-8", "replace") or "another process"
 
 
-def open_locked(path: Path) -> int:
+def open_alone(path: Path) -> int:
     """Returns the descriptor of a lock file that this process alone has locked."""
     limit = time.monotonic() + SECONDS
-    while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            lock(descriptor)
-        except BlockingIOError as error:
-            if time.monotonic() < limit:
-                os.close(descriptor)
-                time.sleep(SECONDS / 20)
-                continue
-            holder = read_holder(descriptor)
-            os.close(descriptor)
+
+    def busy(descriptor: int) -> None:
+        if time.monotonic() >= limit:
             raise ValueError(
-                f"{path.parent} is in use by {holder}. Wait until it ends, stop it, or choose "
-                "another directory (--run-dir)."
-            ) from error
-        except OSError as error:
-            print(
-                f"warning: {path.parent} cannot be locked ({error.strerror or error}): make sure "
-                "that no other process trains in it"
+                f"{path.parent} is in use by {read_holder(descriptor)}. Wait until it ends, stop "
+                "it, or choose another directory (--run-dir)."
             )
-            return descriptor
-        # The process before may have removed the file after it was opened here.
-        if path.exists() and os.path.samestat(os.fstat(descriptor), path.stat()):
-            return descriptor
-        os.close(descriptor)
+        time.sleep(SECONDS / 20)
 
+    def warn(error: OSError) -> None:
+        print(
+            f"warning: {path.parent} cannot be locked ({error.strerror or error}): make sure that "
+            "no other process trains in it"
+        )
 
-def lock(descriptor: int) -> None:
-    """Locks an open file; BlockingIOError if another process has, OSError if that is impossible."""
-    try:
-        import fcntl
-    except ImportError as error:
-        raise OSError("this system has no flock") from error
-    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return open_locked(path, busy, warn)
 
 
 def describe_process() -> str:
