@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from towers.ground.hooks import Hook
 from towers.ground.private_apis import LossFunctionWrapper, metric_function, with_metric_function
+from towers.layers.known import Known
 from towers.layers.rows import parts_of
 
 LOSS = Hook(LossFunctionWrapper, "call")
@@ -49,7 +50,7 @@ class ValuesOnTowers:
 
     def __init__(self, call: Callable[..., Any], devices: Sequence[str]):
         self._call, self._devices = call, tuple(devices)
-        self._layers: dict[int, tuple[Any, Values]] = {}  # By the id of a loss or metric.
+        self._layers = Known()  # One for each loss or metric.
 
     @contextlib.contextmanager
     def scope(self) -> Iterator[None]:
@@ -73,5 +74,5 @@ class ValuesOnTowers:
         is_cut = isinstance(pair[-1], tf.Tensor) and parts_of(pair[-1], self._devices)
         if not (is_of_keras and is_cut):
             return compute(*pair)
-        _, layer = self._layers.setdefault(id(owner), (owner, Values(compute)))
+        layer = self._layers.of(owner, lambda: Values(fn))
         return self._call(lambda _, *own: compute(*own), layer, *pair)

@@ -263,19 +263,20 @@ def test_a_layer_writes_its_summaries_once(tmp_path, capsys):
     assert "telling (prints, or writes a summary)" in capsys.readouterr().out
 
 
-def test_layers_and_functions_are_let_go_within_the_scope():
+def test_layers_losses_and_functions_are_let_go_within_the_scope():
     def train():
         model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
-        model.compile("sgd", "mse")
+        loss, metric = keras.losses.MeanSquaredError(), keras.metrics.MeanAbsoluteError()
+        model.compile("sgd", loss, metrics=[metric])
         model.fit(X, X[:, :1], batch_size=8, verbose=0)
         model(X)
-        return weakref.ref(model)
+        return list(map(weakref.ref, (model, loss, metric)))
 
     with on_towers(2):
-        gone = [train() for _ in range(2)]
+        gone = [*train(), *train()]
         keras.backend.clear_session()
         gc.collect()
-        assert [one() for one in gone] == [None, None]
+        assert [one() for one in gone] == [None] * 6
 
 
 class Alike(Ready):
