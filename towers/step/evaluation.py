@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from towers.batches.feed import check_end, open_feed
-from towers.batches.shards import Batches, Shard, dataset_of, shard_specs, split
+from towers.batches.shards import Batches, Shard, check_batches, shard_specs
 from towers.devices.placement import Placement, check_present
 from towers.processes.processes import Processes
 from towers.step.carried import Carried
@@ -50,7 +50,8 @@ def build_evaluation_step(
         seed: all random numbers, such as those of a sampled loss, derive from this seed, the
             batch's number and the tower's, so every evaluation draws the same ones.
         also: as in `build_train_step`.
-        processes: the processes whose sums are added, as in `build_train_step`.
+        processes: the processes that evaluate together, each its own rows of every batch, as in
+            `build_train_step`.
 
     Raises:
         ValueError: the variables or the batches are wrong.
@@ -114,13 +115,15 @@ def evaluate_step(step: EvaluationStep, dataset: tf.data.Dataset | Batches) -> d
         ValueError: the data set has no examples, or no end.
     """
     sums: dict[Any, Pair] = {}
-    dataset = dataset_of(dataset)
-    check_end(dataset, None, "limit it with take(...)")
+    check_batches(dataset)
+    batches = (lambda *_: dataset) if isinstance(dataset, tf.data.Dataset) else dataset
+    shards = step.processes.shards(batches, len(step.devices), 0)
+    check_end(shards, None, "limit it with take(...)")
     check_present(step.devices)
     step.carried.reset()
-    with open_feed(split(dataset, len(step.devices)), step.devices) as feed:
-        for number, shards in enumerate(feed, 1):
-            add_batch(sums, step(shards, number))
+    with open_feed(shards, step.devices) as feed:
+        for number, batch in enumerate(feed, 1):
+            add_batch(sums, step(batch, number))
             if step.after_batch is not None:
                 step.after_batch()
     if not sums or not sums["loss"][1] > 0:

@@ -15,6 +15,8 @@ from tests.programs import PATIENCE, forked, free_addresses, wait_until
 from tests.towers.processes.processes_worker import (
     CASES,
     NUM_TOWERS,
+    SIZES,
+    evaluation,
     find_out,
     join_and_wait,
     make_case,
@@ -98,6 +100,14 @@ def test_the_shards_of_all_processes_are_the_batches(found):
 def test_several_processes_train_as_one_with_all_the_towers(found):
     for case in found[0]["training"]:
         check_training(case, [one["training"][case] for one in found])
+
+
+def test_several_processes_evaluate_each_example_once(found):
+    expected = evaluation(Processes())
+    for one in found:
+        for actual, means in zip(one["evaluation"], expected, strict=True):
+            assert actual["examples"] == means["examples"] == sum(SIZES)
+            assert actual == pytest.approx(means, rel=1e-6)
 
 
 def check_training(case, found):

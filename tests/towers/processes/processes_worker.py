@@ -4,6 +4,7 @@ import json
 import os
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 import towers
@@ -125,6 +126,24 @@ def training(processes, cases):
     return found
 
 
+def evaluation(processes):
+    """The means over batches of a data set, and of rows that each process reads for itself."""
+    devices, batches = own_devices(processes), helpers.dense_batches(SIZES)
+    with helpers.tower_placement(len(devices)).scope():
+        keras.utils.set_random_seed(3)
+        model = helpers.dense_model()
+    rows = tuple(np.concatenate(parts) for parts in zip(*batches, strict=True))
+    step = towers.build_evaluation_step(
+        helpers.classify(model),
+        model,
+        helpers.tower_placement(len(devices)),
+        helpers.dataset_of(batches),
+        processes=processes,
+    )
+    sources = helpers.dataset_of(batches), towers.batches_from(rows, 7)
+    return [towers.evaluate_step(step, source) for source in sources]
+
+
 def own_devices(processes):
     return helpers.tower_devices(NUM_TOWERS // processes.count)
 
@@ -149,7 +168,7 @@ def find_out(config, path, cases):
     os.environ["TF_CONFIG"] = config
     towers.select_devices(2)  # CPU 0 for the parameters, and two for towers.
     processes = join_processes()
-    tests = (sums, shapes, broadcast, stopping, shards)
+    tests = (sums, shapes, broadcast, stopping, shards, evaluation)
     found = {test.__name__: test(processes) for test in tests}
     found["training"] = training(processes, cases)
     processes.wait()
