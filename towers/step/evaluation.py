@@ -56,9 +56,9 @@ def build_evaluation_step(
     Raises:
         ValueError: the variables or the batches are wrong.
     """
-    check_kinds(placement)
-    specs = shard_specs(batches, len(placement.devices))
     options = StepOptions(carried=carried, seed=seed)
+    check_kinds(placement, options, processes)
+    specs = shard_specs(batches, len(placement.devices))
     program = make_program(tower_fn, variables, placement, specs, options)
     return EvaluationStep(program, placement, specs, also, processes)
 

@@ -229,7 +229,7 @@ def check_kinds(
     options: StepOptions = StepOptions(),
     processes: Processes | None = None,
 ) -> None:
-    """Raises ValueError for what is no placement, no options or no processes."""
+    """Raises ValueError for what is no placement, options or processes, or fits no processes."""
     processes = Processes() if processes is None else processes
     for name, value, kind, example in (
         ("placement", placement, Placement, "towers.Placement(devices)"),
@@ -240,3 +240,8 @@ def check_kinds(
             raise ValueError(
                 f"{name} must be a {kind.__name__}, such as {example}. Received {value!r}."
             )
+    if processes.count > 1 and options.carried is not None:
+        raise ValueError(
+            "Only the towers of one process can share the rows of a carried state. Received "
+            f"carried={options.carried} and {processes.count} processes; use one, with more towers."
+        )

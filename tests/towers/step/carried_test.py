@@ -432,6 +432,21 @@ def test_rows_and_their_number_go_together(carried, rows, message):
         build(2, stream_batches(), carried=Carried(carried, rows))
 
 
+def test_several_processes_carry_no_state():
+    model, batches = LanguageModel(), stream_batches(4)
+    placement, dataset = helpers.tower_placement(2), helpers.dataset_of(batches)
+    tower_fn, carried, message = predict_next(model), Carried(specs(), 2), r"carried=.*2 processes"
+    with pytest.raises(ValueError, match=message):
+        towers.build_train_step(
+            tower_fn, model, keras.optimizers.SGD(), placement, dataset,
+            towers.StepOptions(carried=carried), helpers.OneOfTwo(),
+        )  # fmt: skip
+    with pytest.raises(ValueError, match=message):
+        towers.build_evaluation_step(
+            tower_fn, model, placement, dataset, carried, processes=helpers.OneOfTwo()
+        )
+
+
 def test_a_batch_of_other_rows_is_refused():
     batches = [*stream_batches(7, 1), *stream_batches(5, 1)]
     model, step, _ = begun(2)
