@@ -85,8 +85,9 @@ def check_slots(optimizer: keras.optimizers.Optimizer, shared: SharedVariables) 
 
 
 def unlisted(optimizer: keras.optimizers.Optimizer, others: Iterable[Any]) -> Iterator[Any]:
-    """Yields what an optimizer holds besides its `variables` and these others."""
-    known = {id(tensorflow_variable(variable)) for variable in (*others, *optimizer.variables)}
+    """Yields what an optimizer holds besides its `variables`, those it trains and these others."""
+    listed = (*others, *optimizer.variables, *variables_built_for(optimizer))
+    known = {id(tensorflow_variable(variable)) for variable in listed}
     # TensorFlow's `_self_...` still hold a learning rate that was replaced by a schedule.
     own = {name: value for name, value in vars(optimizer).items() if not name.startswith("_self_")}
     for variable in variables_in(own):

@@ -83,6 +83,14 @@ def test_the_remedy_for_optimizers_that_unscale_is_public():
 
 
 @pytest.mark.parametrize("kind", BUILDERS)
+def test_an_optimizer_that_was_built_for_another_model_is_refused_as_that(kind):
+    other, model, optimizer = helpers.dense_model(), helpers.dense_model(), keras.optimizers.Adam()
+    optimizer.build(other.trainable_variables)
+    with pytest.raises(ValueError, match=r"hidden/kernel.*originally built with.*recreate"):
+        build(kind, model, optimizer, helpers.classify(model))
+
+
+@pytest.mark.parametrize("kind", BUILDERS)
 def test_a_variable_given_twice_is_refused(kind):
     model = helpers.dense_model()
     variables = [*model.variables, model.variables[2]]
