@@ -103,7 +103,9 @@ def restore_matching(checkpoint: Checkpoint, variables: Sequence[Variable]) -> P
         variables: those of this model, built.
     """
     match = match_variables(checkpoint.groups.get("variables", []), variables)
-    result = PartialRestore([], [*match.only_given, *match.reordered])
+    result, paired = PartialRestore([], []), {id(variable) for _, variable in match.pairs}
+    left = [path_of(variable) for variable in variables if id(variable) not in paired]
+    result.unmatched.extend(f"{path}{match.reasons.get(path, '')}" for path in left)
     for saved, variable in match.pairs:
         path, target = path_of(variable), tensorflow_variable(variable)
         if saved.array.shape != tuple(variable.shape):
@@ -123,12 +125,14 @@ class Match(NamedTuple):
         pairs: pairs of a saved value and its variable.
         only_saved, only_given: paths without a counterpart.
         reordered: descriptions of variables that only their order identifies, if it changed.
+        reasons: why variables whose name is in the checkpoint have no pair, by path.
     """
 
     pairs: list[Pair]
     only_saved: list[str]
     only_given: list[str]
     reordered: list[str]
+    reasons: dict[str, str]
 
 
 def match_variables(saved: list[SavedArray], variables: Sequence[Variable]) -> Match:
@@ -136,20 +140,25 @@ def match_variables(saved: list[SavedArray], variables: Sequence[Variable]) -> M
     automatic = automatic_names()
     before = by_name([array.path for array in saved], automatic)
     after = by_name([path_of(variable) for variable in variables], automatic)
-    match = Match([], [], [], [])
+    match = Match([], [], [], [], {})
     for name in {**after, **before}:
         old, new = before.get(name, []), after.get(name, [])
+        reason = ""
         if len(old) != len(new):
+            if old:
+                reason = f" ({len(old)} of this name in the checkpoint, {len(new)} here)"
             match.only_saved.extend(without_counterpart(old, new))
             match.only_given.extend(without_counterpart(new, old))
         elif ranks(old) != ranks(new):
             paths = [" and ".join(found.path for found in group) for group in (old, new)]
             match.reordered.append(f"{paths[0]} in the checkpoint, {paths[1]} in the model")
+            reason = f" (in another order than {paths[0]} in the checkpoint)"
         else:
             pairs = zip(old, new, strict=True)
             match.pairs.extend(
                 (saved[one.position], variables[other.position]) for one, other in pairs
             )
+        match.reasons.update((one.path, reason) for one in new if reason)
     return match
 
 

@@ -232,6 +232,21 @@ def test_what_matches_another_model_is_restored_and_the_rest_is_named(tmp_path):
     assert not np.any(value_of(after[3])) and not np.any(value_of(after[5]))
 
 
+def test_each_variable_is_restored_or_named_as_one_that_is_not(tmp_path):
+    """Of layers that Keras named, nothing tells which is the new one."""
+
+    def layers(*units):
+        model = keras.Sequential([keras.Input((2,)), *map(keras.layers.Dense, units)])
+        return model.variables
+
+    checkpoint = saved(tmp_path, {"variables": layers(3, 3)})
+    for after in (layers(3, 3, 4), layers(3)):
+        result = restore_matching(checkpoint, after)
+        number = len(after) // 2
+        reason = f" (2 of this name in the checkpoint, {number} here)"
+        assert result == ([], [variable.path + reason for variable in after])
+
+
 def test_values_of_another_precision_are_converted(tmp_path):
     before, after = dense(dtype="float64"), dense(dtype="float32")
     assert not restore_matching(saved(tmp_path, {"variables": before}), after).unmatched
