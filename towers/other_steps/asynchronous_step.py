@@ -207,12 +207,12 @@ class AsyncStep:
 
 
 def as_differences(change: Change, before: Sequence[Any]) -> Change:
-    """Returns a change with averaged gradients, and with differences as its states."""
+    """Returns a change with averaged gradients; its states are differences, but for bools."""
     return change._replace(
         gradients=[scale_gradients(summed, change.factor) for summed in change.gradients],
         factor=None,
         states=[
-            None if new is None else new - old
+            new if new is None or new.dtype == tf.bool else new - old
             for new, old in zip(change.states, before, strict=True)
         ],
     )

@@ -261,10 +261,11 @@ def make_variable_like(variable: keras.Variable) -> keras.Variable:
 def assign_values(
     variables: Sequence[keras.Variable], values: Sequence[tf.Tensor | None], *, add: bool = False
 ) -> None:
-    """Assigns or adds a value to each variable; None leaves one unchanged."""
+    """Assigns or adds a value to each variable; None leaves one unchanged. A bool is assigned."""
     for variable, value in zip(variables, values, strict=True):
         if value is not None:
-            variable.assign_add(value) if add else variable.assign(value)
+            adds = add and value.dtype != tf.bool
+            variable.assign_add(value) if adds else variable.assign(value)
 
 
 def same_bits(

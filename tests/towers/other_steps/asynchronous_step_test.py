@@ -205,6 +205,21 @@ def test_one_asynchronous_tower_is_a_synchronous_one():
         np.testing.assert_array_equal(one, other)
 
 
+def test_a_state_that_is_true_or_false_is_assigned():
+    layer = Counter()
+    has_run = keras.Variable(False, dtype="bool", trainable=False, name="has_run")
+    count = counting(layer)
+
+    def tower_fn(batch):
+        has_run.assign(tf.constant(True))
+        return count(batch)
+
+    batches = numbers(3)
+    step = build(tower_fn, [*layer.weights, has_run], keras.optimizers.SGD(1.0), batches, 2)
+    helpers.make_async_trainer(step, batches).train(epochs=1)
+    assert bool(has_run.value) and float(layer.seen) == 6
+
+
 def test_a_tower_that_stands_still_does_not_hold_the_others():
     _, step, batches = counting_step(2, num_batches=100)
     second, release = second_tower_after(50)
