@@ -76,6 +76,17 @@ class Epochs:
         """The number of rows of a batch, of the largest one."""
         return int(self.layout.shapes[:, 0].max())
 
+    @property
+    def order(self) -> dict[str, int]:
+        """What the batches of a step follow from, besides the data."""
+        return {
+            "rows": len(self.layout.rows),
+            "batches": self.steps_per_epoch,
+            "rows of a batch": self.num_rows,
+            "seed": self.seed,
+            "shuffle": int(self.shuffle),
+        }
+
     def _epoch(self, choose: ChooseRows, epoch: int, first_step: int) -> Epoch:
         if epoch < 0 or not 0 <= first_step <= self.steps_per_epoch:
             raise ValueError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -164,9 +164,11 @@ class Trainer:
         is_chief = self._updates.step.processes.is_chief
         checkpoint = self._checkpoints.latest() if is_chief else None
         if checkpoint is not None:
+            position = Position(**checkpoint.state["position"])
+            # Checkpoints of earlier versions have neither an order nor updates to report.
+            check_order(checkpoint.state.get("order", {}), self._updates.order, position)
             restore(checkpoint, self._updates.step.groups())
-            self._updates.position = Position(**checkpoint.state["position"])
-            # Checkpoints of earlier versions have none.
+            self._updates.position = position
             restore_unreported(self._actions, checkpoint.state.get("unreported", {}))
         self._updates.take_from_chief()
         self._has_restored, self._saved = True, self.position
@@ -197,6 +199,7 @@ class Trainer:
             check_variables(step.processes, step.groups())
             state = {
                 "position": dataclasses.asdict(position),
+                "order": self._updates.order,
                 "unreported": unreported(self._actions),
             }
             if step.processes.is_chief:
@@ -224,6 +227,18 @@ def check_updates(updates: object) -> None:
             "Trainer.making takes updates, such as towers.steps.SynchronousUpdates(step, batches) "
             f"or a subclass of towers.steps.Updates. Received {updates!r}; for a step, use "
             "towers.Trainer(step, batches, actions)."
+        )
+
+
+def check_order(before: Mapping[str, int], now: Mapping[str, int], position: Position) -> None:
+    """Raises ValueError for a position in the midst of an epoch of other batches."""
+    changed = [name for name in before if name in now and before[name] != now[name]]
+    if position.epoch_step and changed:
+        changes = ", ".join(f"{name}: {before[name]} before, {now[name]} now" for name in changed)
+        raise ValueError(
+            f"The newest checkpoint is {position.epoch_step} batches into an epoch, whose batches "
+            f"are others now ({changes}): rows would be left out or come twice. Go on with the "
+            "same batches to the end of the epoch, or train anew in another run_dir."
         )
 
 

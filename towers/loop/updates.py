@@ -165,6 +165,11 @@ class Updates:
         self._batches = as_batches(batches)
         self._finite = FiniteCheck(step.processes.first_tower(len(step.devices)))
 
+    @property
+    def order(self) -> dict[str, int]:
+        """What the batches of a step follow from, besides the data, as far as it is known."""
+        return getattr(self._batches, "order", {})
+
     def take_from_chief(self) -> None:
         """Takes the variables and the position of the chief of several processes.
 

@@ -282,6 +282,21 @@ def test_a_run_directory_is_all_that_a_run_needs_to_go_on(tmp_path):
     assert saved == [f"step-{number:08d}.ckpt.npz" for number in (3, 4, 6)]
 
 
+def test_an_epoch_goes_on_with_the_same_batches_only(tmp_path, step):
+    ((rows, labels),) = helpers.dense_batches([12])
+    once, other = (towers.batches_from((rows, labels), size) for size in (2, 4))
+    towers.Trainer(step, once, run_dir=tmp_path).train(steps=2)
+    before = snapshot(step)
+    trainer = towers.Trainer(step, other, run_dir=tmp_path)
+    with pytest.raises(ValueError, match=r"rows of a batch: 2 before, 4 now\): rows would be"):
+        trainer.train(epochs=1)
+    assert_bit_identical(step, before)
+    towers.Trainer(step, once, run_dir=tmp_path).train(epochs=1)
+    trainer = towers.Trainer(step, other, run_dir=tmp_path)
+    trainer.train(epochs=2)
+    assert trainer.position == Position(6 + 3, 2, 0)
+
+
 def test_a_run_directory_of_another_model_is_refused_and_kept(tmp_path, step):
     towers.Trainer(step, batches, run_dir=tmp_path).train(steps=1)
     (saved,) = (tmp_path / "checkpoints").iterdir()
