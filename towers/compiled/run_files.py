@@ -77,16 +77,24 @@ class FitFiles:
 
     def _read(self) -> dict[str, Any] | None:
         """Returns what was recorded before; ValueError if it is a run of something else."""
+        path, before = self.run_dir / NAME, None
         try:
-            before: dict[str, Any] = json.loads((self.run_dir / NAME).read_text(encoding="utf-8"))
-        except (FileNotFoundError, NotADirectoryError, ValueError):  # None, or a damaged one.
+            before = json.loads(path.read_text(encoding="utf-8"))
+        except (FileNotFoundError, NotADirectoryError):
             return None
-        if before.get("recipe") != RECIPE:
-            raise ValueError(
-                f"{self.run_dir} holds a run of {before.get('recipe')}, which `towers train` goes "
-                "on with. Give towers.fit another run_dir."
-            )
-        return before
+        except (ValueError, RecursionError):
+            pass
+        match before:
+            case {"recipe": str(recipe)} if recipe != RECIPE:
+                raise ValueError(
+                    f"{self.run_dir} holds a run of {recipe}, which `towers train` goes on with. "
+                    "Give towers.fit another run_dir."
+                )
+            case {"fields": {}, "seed": int(), "starts": [*_, {"devices": [*_]}]}:
+                return {**before}
+        text = f"{path} is damaged. It is begun anew, so no setting is compared with before."
+        warnings.warn(text, RuntimeWarning, stacklevel=levels_to_caller())
+        return None
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -151,7 +159,7 @@ class FitFiles:
         if other["learning_rate"] == rate_of(model):  # The saved one.
             one.pop("learning_rate", None)
         last = before["starts"][-1]
-        one["towers"], other["towers"] = len(last["devices"]) * last["processes"], num_towers
+        one["towers"], other["towers"] = len(last["devices"]) * last.get("processes", 1), num_towers
         for name in sorted(one.keys() - {"epochs", "model"}):  # Keras numbers the names of models.
             if one[name] != other.get(name):
                 was = f"{name} {one[name]} before, {other.get(name)} now"

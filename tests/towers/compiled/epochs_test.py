@@ -359,6 +359,17 @@ def test_a_run_that_goes_on_otherwise_says_how(run_dir, tmp_path):
         towers.fit(model, X, Y, epochs=3, run_dir=folder)
 
 
+@pytest.mark.parametrize("damaged", ["[]", "{", '{"fields": {}, "seed": 0, "starts": []}'])
+def test_a_run_goes_on_without_its_record_and_says_so(run_dir, tmp_path, damaged):
+    folder = shutil.copytree(run_dir, tmp_path / "run")
+    (folder / "run.json").write_text(damaged)
+    with pytest.warns(RuntimeWarning, match="run.json is damaged"):
+        model = make_model(metrics=["mae"])
+        history = towers.fit(model, X, Y, epochs=3, verbose=0, run_dir=folder)
+    assert history.epoch == [2]
+    assert json.loads((folder / "run.json").read_text())["recipe"] == "towers.fit"
+
+
 @pytest.mark.slow
 @old_copy
 @pytest.mark.parametrize("options", [{"parameters": "replicated"}, {"exchange": "nccl"}], ids=str)
