@@ -131,10 +131,14 @@ def table_of(path: Path, reading: Reading, listed: Listed) -> Iterator[Example]:
 
 
 def parquet_of(paths: list[Path], reading: Reading, listed: Listed) -> Iterator[Example]:
-    """Yields the examples of Parquet files, and tells the names of their classes."""
+    """Yields the examples of Parquet files, and tells the names of their classes.
+
+    They have the names of their files, and of the folders of these if there are several.
+    """
     records = unpacked(paths, reading.cache)
     listed.class_names = class_names_beside(records[0])
-    return list_records(records)
+    top = os.path.commonpath([path.parent for path in paths])
+    return list_records(records, [path.relative_to(top).as_posix() for path in paths])
 
 
 def list_folder(folder: Path, reading: Reading, listed: Listed) -> Iterator[Example]:

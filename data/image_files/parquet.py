@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from towers.data.image_files.records import CLASS_NAMES, lines_of_names, make_record, write_records
+from towers.data.reading.parquet import rows_of
 from towers.ground.durable import make_folder, write_file
-from towers.ground.extras import import_extra
 
 PARQUET = ".parquet"
 ROWS = 256  # That are in memory.
@@ -40,25 +40,30 @@ def unpacked(paths: Sequence[Path], cache: Path | None) -> list[Path]:
 
 def unpack(path: Path, target: Path) -> None:
     """Writes the rows of a Parquet file as records, whole or not at all."""
-    parquet = import_extra("pyarrow.parquet", "pyarrow", f"{path} is a Parquet file")
-    with parquet.ParquetFile(path) as file:
-        names = file.schema_arrow.names
-        image, label = (
-            next((one for one in choices if one in names), None)
-            for choices in (IMAGE_COLUMNS, LABEL_COLUMNS)
-        )
-        if image is None or label is None:
-            raise ValueError(f"{path} has no columns image and label. It has: {', '.join(names)}.")
-        make_folder(target.parent)
-        class_names = names_of(file.schema_arrow.metadata or {}, label)
+    found: list[str] = []
+
+    def columns_of(schema: Any) -> list[str]:
+        found.extend(columns_in(path, schema.names))
+        class_names = names_of(schema.metadata or {}, found[1])
         if class_names:
             write_file(target.parent / CLASS_NAMES, lines_of_names(class_names))
-        records = (
-            record_of(path, number, row[image], row[label])
-            for batch in file.iter_batches(ROWS, columns=[image, label])
-            for number, row in enumerate(batch.to_pylist())
-        )
-        write_records(target, records)
+        return found
+
+    make_folder(target.parent)
+    rows = rows_of(path, columns_of, in_memory=ROWS)
+    records = (record_of(path, number, *map(row.get, found)) for number, row in enumerate(rows, 1))
+    write_records(target, records)
+
+
+def columns_in(path: Path, names: Sequence[str]) -> list[str]:
+    """Returns the columns of the picture and of the label; ValueError if there are none."""
+    found = [
+        next((one for one in choices if one in names), None)
+        for choices in (IMAGE_COLUMNS, LABEL_COLUMNS)
+    ]
+    if None in found:
+        raise ValueError(f"{path} has no columns image and label. It has: {', '.join(names)}.")
+    return [name for name in found if name is not None]
 
 
 def record_of(path: Path, number: int, image: Any, label: Any) -> bytes:

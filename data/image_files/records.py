@@ -27,7 +27,7 @@ OTHER_ENCODED, OTHER_LABEL = "image", "label"
 CLASS_NAMES = "labels.txt"
 NAME_FILES = (CLASS_NAMES, "label.labels.txt")
 SHARDED = re.compile(r".+-\d{5}-of-\d{5}(\.tfrecords?)?$")
-PART = re.compile(rf"(?:^|[-_.])({'|'.join(PART_NAMES)})(?=[-_.])")
+PART = re.compile(rf"(?:^|[-_./])({'|'.join(PART_NAMES)})(?=[-_./])")
 LENGTH, CHECKSUM = struct.Struct("<Q"), 4
 HEADER = LENGTH.size + CHECKSUM
 ARRAY_RECORD = re.compile(r"\.array_?record(-\d{5}-of-\d{5})?$", re.IGNORECASE)
@@ -61,25 +61,30 @@ def is_record_file(path: Path) -> bool:
     return bool(is_named or is_array_record(path)) and path.is_file()
 
 
-def list_records(paths: Sequence[Path]) -> Iterator[Example]:
+def list_records(paths: Sequence[Path], names: Sequence[str] = ()) -> Iterator[Example]:
     """Yields the records of files, whose names say to which part they belong.
 
     Only the length of each record is read, or how many there are. The labels stand in the records.
 
+    Args:
+        paths: of the files.
+        names: of the files, if they are not those of their paths.
+
     Raises:
         ValueError: a file is cut off, or needs a library that is not installed.
     """
-    parts = [part_of(path) for path in paths]
-    for path, part in zip(paths, parts, strict=True):
+    names = names or [path.name for path in paths]
+    parts = [part_of(name) for name in names]
+    for path, name, part in zip(paths, names, parts, strict=True):
         # Where there is no other part, a fraction of train is held out.
         part = None if {*parts} == {TRAIN} else part
         for number, (offset, length) in enumerate(find_records(path)):
-            yield Example(f"{path.name}#{number}", path, None, part, offset, length)
+            yield Example(f"{name}#{number}", path, None, part, offset, length)
 
 
-def part_of(path: Path) -> str | None:
+def part_of(name: str) -> str | None:
     """Returns the part that the name of a record file says last, or None."""
-    names = PART.findall(path.name.lower())
+    names = PART.findall(name.lower())
     return PART_NAMES[names[-1]] if names else None
 
 

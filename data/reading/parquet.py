@@ -48,7 +48,10 @@ def _rows(file: DialogueFile) -> Iterator[tuple[Line, Any]]:
 
 
 def rows_of(
-    path: Path, columns_of: Callable[[Any], list[str]], progress: Progress
+    path: Path,
+    columns_of: Callable[[Any], list[str]],
+    progress: Progress = lambda _: None,
+    in_memory: int = ROWS,
 ) -> Iterator[dict[str, Any]]:
     """Yields the rows of a file, {name: value}, some of them in memory at a time.
 
@@ -56,6 +59,7 @@ def rows_of(
         path: the file.
         columns_of: from the Arrow schema to the names of the columns that are read.
         progress: called with the number of bytes that were read since the last call.
+        in_memory: how many rows are in memory at a time.
 
     Raises:
         ValueError: the file is damaged, or pyarrow is not installed.
@@ -66,7 +70,7 @@ def rows_of(
     try:
         with parquet.ParquetFile(path) as file:
             total = max(1, file.metadata.num_rows)
-            for batch in file.iter_batches(ROWS, columns=columns_of(file.schema_arrow)):
+            for batch in file.iter_batches(in_memory, columns=columns_of(file.schema_arrow)):
                 yield from batch.to_pylist()
                 progress(size * batch.num_rows // total)
                 done += size * batch.num_rows // total

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import shutil
 
 import pytest
@@ -378,6 +379,42 @@ def test_parquet_files_of_the_hub_are_unpacked_once(tmp_path, monkeypatch):
         counts, _ = found(tmp_path / "all", tmp_path / "cache", validation_share=0)
         assert counts == {part: {"cat": 2, "dog": 2} for part in ("train", "test")}
         monkeypatch.setattr("towers.data.image_files.parquet.unpack", None)
+
+
+def write_parquet(path, labels):
+    """Writes a Parquet file with a picture for each label, all different; returns its folder."""
+    pyarrow, parquet = (pytest.importorskip(f"pyarrow{name}") for name in ("", ".parquet"))
+    numbers = range(len(labels))
+    pictures = [encode(Image.new("RGB", (2, 2), (n % 256, n // 256, 9)), "PNG") for n in numbers]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    parquet.write_table(pyarrow.table({"image": pictures, "label": labels}), path)
+    return path.parent
+
+
+def test_the_folders_of_parquet_files_say_their_parts(tmp_path):
+    for part, number in (("train", 4), ("test", 2)):
+        write_parquet(tmp_path / "hub" / "default" / part / "0000.parquet", [0, 1] * number)
+    counts, _ = found(tmp_path / "hub", tmp_path / "cache", validation_share=0)
+    assert counts == {"train": {"0": 4, "1": 4}, "test": {"0": 2, "1": 2}}
+
+
+def test_a_copy_of_a_parquet_file_holds_out_the_same_pictures(tmp_path):
+    folder = write_parquet(tmp_path / "a" / "some.parquet", [0, 1] * 40)
+    copy = shutil.copytree(folder, tmp_path / "b")
+    os.utime(copy / "some.parquet", (1, 1))
+    files = [open_image_files(one, tmp_path / "cache") for one in (folder, copy)]
+    assert files[0].key == files[1].key
+    assert files[0].parts["validation"].names == files[1].parts["validation"].names
+
+
+def test_what_is_wrong_with_a_parquet_file_is_named(tmp_path):
+    folder = write_parquet(tmp_path / "all" / "some.parquet", [*[0, 1] * 300, None])
+    with pytest.raises(ValueError, match=r"some.parquet: row 601 has no .* label None"):
+        found(folder, tmp_path / "cache")
+    content = (folder / "some.parquet").read_bytes()
+    (folder / "some.parquet").write_bytes(content[:-40])
+    with pytest.raises(ValueError, match=r"some\.parquet cannot be read to its end: "):
+        found(folder, tmp_path / "cache")
 
 
 def test_a_trained_network_keeps_its_classes(tmp_path):
