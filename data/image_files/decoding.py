@@ -34,6 +34,7 @@ PNG_TURNED = (b"eXIf", b"Raw profile type exif", b"tiff:Orientation")
 WEBP_FLAGS, WEBP_ANIMATED, WEBP_EXIF, WEBP_ALPHA = 20, 0x02, 0x08, 0x10  # (RFC 9649, 2.7.)
 EXTENDED_WEBP = b"VP8X"
 CHANNELS = 3
+DCT = "INTEGER_ACCURATE"  # As Pillow and browsers; TensorFlow's own is off by up to 20 levels.
 ANY, PLAIN, JPEG = "any", "plain", "jpeg"
 # What may be said about a picture, besides its size.
 UPRIGHT_JPEG, TURNED, TRANSPARENT, DEEP_PICTURE, REWRITTEN, FLAT = TRAITS = (
@@ -131,7 +132,7 @@ def decode(encoded: tf.Tensor, look: Look = USUAL) -> tf.Tensor:
     """
 
     def of_jpeg() -> tf.Tensor:
-        pixels = tf.io.decode_jpeg(encoded, channels=CHANNELS)
+        pixels = tf.io.decode_jpeg(encoded, CHANNELS, dct_method=DCT)
         return upright(pixels, orientation_of(encoded))
 
     def of_png() -> tf.Tensor:
@@ -248,7 +249,7 @@ def decode_window(
 
     def of_jpeg() -> tf.Tensor:
         window = window_of(tf.io.extract_jpeg_shape(encoded))
-        return tf.io.decode_and_crop_jpeg(encoded, window, channels=CHANNELS)
+        return tf.io.decode_and_crop_jpeg(encoded, window, CHANNELS, dct_method=DCT)
 
     def of_other() -> tf.Tensor:
         pixels = decode_plainly(encoded) if known == PLAIN else decode(encoded, look)

@@ -16,6 +16,7 @@ from tests.programs import run
 from towers.data.image_files.decoding import (
     Look,
     decode,
+    decode_window,
     examine,
     on_background,
     orientation_of,
@@ -126,6 +127,18 @@ def of_viewer(encoded):
     image = ImageOps.exif_transpose(Image.open(io.BytesIO(encoded))).convert("RGBA")
     white = Image.new("RGBA", image.size, "white")
     return np.asarray(Image.alpha_composite(white, image).convert("RGB"))
+
+
+@pytest.mark.parametrize("mode", ["L", "RGB", "CMYK"])
+def test_a_jpeg_has_the_pixels_that_viewers_show(mode):
+    levels = np.random.default_rng(0).integers(0, 255, (12, 10, 3), np.uint8)
+    image = Image.fromarray(levels.repeat(6, 0).repeat(7, 1)).convert(mode)
+    content = io.BytesIO()
+    image.save(content, "JPEG", quality=98, subsampling=0)
+    encoded, expected = tf.constant(content.getvalue()), of_viewer(content.getvalue()).astype(int)
+    part = decode_window(encoded, lambda _: tf.constant([8, 16, 40, 50]))
+    for found, pixels in ((decode(encoded), expected), (part, expected[8:48, 16:66])):
+        assert np.abs(found.numpy().astype(int) - pixels).max() <= 1
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
