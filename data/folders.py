@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 
 TRAIN, VALIDATION, TEST = PARTS = ("train", "validation", "test")  # Of a data set.
 PART_NAMES = {part: part for part in PARTS} | {"training": TRAIN, "testing": TEST}
+OF_SYSTEMS = (".", "__MACOSX", "@eaDir", "$RECYCLE.BIN")  # How names begin that are not data.
 PART_NAMES |= dict.fromkeys(("valid", "val", "dev", "eval", "evaluation"), VALIDATION)
 
 
@@ -35,10 +36,19 @@ def folders_below(folder: Path) -> Iterator[tuple[Path, list[str]]]:
         raise error
 
     for here, folders, files in os.walk(folder, followlinks=True, onerror=refuse):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        folders[:] = sorted(name for name in folders if not is_of_system(name))
         for name in folders:
             check_link(Path(here, name))
-        yield Path(here), sorted(name for name in files if not name.startswith("."))
+        yield Path(here), sorted(name for name in files if not is_of_system(name))
+
+
+def is_of_system(name: str) -> bool:
+    """Returns whether a file or folder of this name is hidden, or is a system's own.
+
+    >>> is_of_system("@eaDir"), is_of_system(".git"), is_of_system("cats")
+    (True, True, False)
+    """
+    return name.startswith(OF_SYSTEMS)
 
 
 def check_link(folder: Path) -> None:

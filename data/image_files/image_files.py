@@ -314,16 +314,18 @@ class Builder:
         given = [example.part for example, *_ in self._rows]
         divided = (None,) if VALIDATION in given else (None, TRAIN)
         free = [i for i, part in enumerate(given) if part in divided]
-        chosen = {i for i in free if numbers[i] < self._share}
-        of_class: dict[tuple[str, ...], list[int]] = {}
+        chosen = {numbers[i] for i in free if numbers[i] < self._share}
+        of_class: dict[tuple[str, ...], set[float]] = {}
         for i in free:
-            of_class.setdefault(self._rows[i][2], []).append(i)
+            of_class.setdefault(self._rows[i][2], set()).add(numbers[i])
         for own in of_class.values():
-            own.sort(key=numbers.__getitem__)
             if len(own) > 1 and self._share and not several_labels:
-                chosen.add(own[0])
-                chosen.discard(own[-1])
-        return [VALIDATION if i in chosen else part or TRAIN for i, part in enumerate(given)]
+                chosen.add(min(own))
+                chosen.discard(max(own))
+        return [
+            VALIDATION if part in divided and number in chosen else part or TRAIN
+            for number, part in zip(numbers, given, strict=True)
+        ]
 
     def _twice(self, parts: Sequence[str]) -> list[tuple[str, str]]:
         """Returns the names of pictures with the same bytes in two classes or parts."""

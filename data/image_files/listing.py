@@ -16,6 +16,7 @@ from towers.data.folders import (
     files_below,
     folders_below,
     format_suffixes,
+    is_of_system,
     suffix_of,
 )
 from towers.data.image_files.decoding import SUFFIXES
@@ -159,11 +160,11 @@ def list_folder(folder: Path, reading: Reading, listed: Listed) -> Iterator[Exam
     elif parquet:
         yield from parquet_of(sorted(parquet), reading, listed)
     elif len(tables) == 1:
-        named = set[Path]()
+        named = set[str]()
         for example in table_of(tables[0], reading, listed):
-            named.add(example.path)
+            named.add(os.path.abspath(example.path))
             yield example
-        if left := sum(path not in named for path in pictures_below(top)):
+        if left := sum(os.path.abspath(path) not in named for path in pictures_below(top)):
             listed.notes.append(
                 f"left out {count_of(left, 'picture')} that {tables[0].name} does not name"
             )
@@ -193,7 +194,7 @@ def descend(folder: Path, *, into_parts: bool = False) -> Path:
 
 def visible(folder: Path) -> list[Path]:
     """Returns what is in a folder, sorted, without what is hidden or written by systems."""
-    entries = (entry for entry in folder.iterdir() if not entry.name.startswith((".", "__MACOSX")))
+    entries = (entry for entry in folder.iterdir() if not is_of_system(entry.name))
     return sorted(entries)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import csv
 import io
 import itertools
@@ -181,7 +183,7 @@ def find_columns(
             "other names are given with --set columns=PATH,LABEL. Received "
             f"{', '.join(header) or 'an empty row'}."
         )
-    unused = [header[i] for i in others if i not in one_hot]
+    unused = [header[i] for i in others if i not in one_hot and header[i].strip()]
     labels = [] if of_label is None else [row[of_label] for row in rows if len(row) > of_label]
     separator = separator_of([label.strip() for label in labels if list_in(label) is None])
     return Columns(of_path, of_label, of_part, one_hot, unused, separator, len(header))
@@ -199,8 +201,15 @@ def separator_of(labels: Sequence[str]) -> str:
 
 
 def list_in(cell: str) -> list[Any] | None:
-    """Returns the list that a cell has in JSON, or None."""
+    """Returns the list that a cell has, in JSON or as Python writes it, or None.
+
+    >>> list_in("['cat', 'red fox']"), list_in("cat")
+    (['cat', 'red fox'], None)
+    """
     value = getattr(cell, "value", None)
+    if value is None and re.fullmatch(r"\s*\[.*\]\s*", cell):
+        with contextlib.suppress(ValueError, SyntaxError):
+            value = ast.literal_eval(cell.strip())
     return value if isinstance(value, list) else None
 
 

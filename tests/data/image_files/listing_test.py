@@ -1,5 +1,6 @@
 """Folders and tables as people have them: read as parts and classes, or refused by name."""
 
+import csv
 import io
 import json
 import os
@@ -379,6 +380,43 @@ def test_parquet_files_of_the_hub_are_unpacked_once(tmp_path, monkeypatch):
         counts, _ = found(tmp_path / "all", tmp_path / "cache", validation_share=0)
         assert counts == {part: {"cat": 2, "dog": 2} for part in ("train", "test")}
         monkeypatch.setattr("towers.data.image_files.parquet.unpack", None)
+
+
+def test_what_systems_write_is_no_picture(tmp_path):
+    system = ["__MACOSX/cat/a.png", "@eaDir/b.png", "cat/@eaDir/0.png/THUMB.jpg", "cat/._0.png"]
+    folder = write(tmp_path / "all", *several("cat", "dog"), *system)
+    counts, _ = found(folder, tmp_path / "cache", validation_share=0)
+    assert counts == {"train": {"cat": 4, "dog": 4}}
+
+
+def test_a_table_names_pictures_by_absolute_paths(tmp_path):
+    folder = write(tmp_path / "all", *several("x"), "y.png")
+    rows = "".join(f"{n},{(folder / 'x' / f'{n}.png').resolve()},{n % 2}\n" for n in range(4))
+    (folder / "t.csv").write_text(f",path,label\n{rows}")
+    here = os.path.relpath(folder)
+    counts, summary = found(here, tmp_path / "cache", validation_share=0)
+    assert counts == {"train": {"0": 2, "1": 2}} and "not used" not in summary
+    assert "left out 1 picture that t.csv does not name" in summary
+
+
+def test_a_picture_that_a_table_names_twice_stays_in_one_part(tmp_path):
+    folder = write(tmp_path / "all", *several("x"))
+    rows = "".join(f"x/{n}.png,{n % 2}\n" for n in range(4))
+    (folder / "t.csv").write_text(f"path,label\n{rows}{rows}")
+    counts, summary = found(folder, tmp_path / "cache")
+    assert counts["validation"] == {"0": 2, "1": 2} and "in two" not in summary
+
+
+def test_a_table_has_lists_of_labels_as_python_writes_them(tmp_path):
+    folder = write(tmp_path / "all", *several("x"))
+    labels = [["cat"], ["cat", "red fox"], [], ["it's"]]
+    with (folder / "t.csv").open("w") as file:
+        csv.writer(file).writerows(
+            [("path", "label"), *((f"x/{n}.png", one) for n, one in enumerate(labels))]
+        )
+    several_labels = Reading(several_labels=True)
+    counts, _ = found(folder, tmp_path / "cache", several_labels, validation_share=0)
+    assert counts == {"train": {"cat": 2, "red fox": 1, "it's": 1}}
 
 
 def write_parquet(path, labels):
