@@ -14,7 +14,7 @@ from towers.scripts.training.session import Session
 
 MOST_COLUMNS = 20  # With more classes, only the most frequent confusions are shown.
 MOST_CONFUSIONS = 10
-NAME_WIDTH = 12
+NAME_WIDTH = 12  # In the matrix, beside up to 20 columns.
 
 
 class Confusion(NamedTuple):
@@ -84,15 +84,14 @@ def class_rows(confusion: Confusion) -> Iterator[Sequence[str]]:
         fractions = [
             "-" if np.isnan(column[number]) else f"{column[number]:.3f}" for column in columns
         ]
-        yield (shortened(name), str(examples[number]), *fractions)
+        yield (name, str(examples[number]), *fractions)
 
 
 def matrix_lines(confusion: Confusion) -> Iterator[str]:
     """Yields the lines of the matrix; zeros are dots."""
     width = max(len(str(confusion.counts.max())), 2) + 1
-    for name, row in zip(confusion.class_names, confusion.counts, strict=True):
-        cells = "".join(f"{count or '.':>{width}}" for count in row)
-        yield f"{shortened(name):<{NAME_WIDTH}}{cells}"
+    cells = ["".join(f"{count or '.':>{width}}" for count in row) for row in confusion.counts]
+    yield from table(zip(map(shortened, confusion.class_names), cells, strict=True), between="")
 
 
 def largest_confusions(confusion: Confusion) -> Iterator[Sequence[str]]:
@@ -103,7 +102,7 @@ def largest_confusions(confusion: Confusion) -> Iterator[Sequence[str]]:
         true, predicted = np.unravel_index(index, wrong.shape)
         if wrong[true, predicted]:
             names = (confusion.class_names[true], confusion.class_names[predicted])
-            yield (*map(shortened, names), str(wrong[true, predicted]))
+            yield (*names, str(wrong[true, predicted]))
 
 
 def shortened(name: str) -> str:

@@ -21,15 +21,15 @@ def test_shares_of_each_class():
 
 
 def test_the_classes_are_shown():
-    assert list(describe(Confusion(("cat", "dog", "a_very_long_name"), COUNTS))) == [
-        "class         examples  recall  precision  f1",
-        "cat           4         0.750   0.600      0.667",
-        "dog           0         -       0.000      0.000",
-        "a_very_long…  6         0.667   1.000      0.800",
+    assert list(describe(Confusion(("cat", "下雨", "a_very_long_name"), COUNTS))) == [
+        "class             examples  recall  precision  f1",
+        "cat               4         0.750   0.600      0.667",
+        "下雨              0         -       0.000      0.000",
+        "a_very_long_name  6         0.667   1.000      0.800",
         "",
         "rows: true classes; columns: predicted classes, in the same order",
         "cat           3  1  .",
-        "dog           .  .  .",
+        "下雨          .  .  .",
         "a_very_long…  2  .  4",
     ]
 
