@@ -25,13 +25,17 @@ def run(options: EvaluateOptions) -> int:
     from towers.scripts.chatbot.opening import decode_with
     from towers.scripts.classifying.confusion import count_confusions, describe
     from towers.scripts.classifying.predictions import check_images, check_one_label
+    from towers.scripts.training.run_directory import RunDirectory
     from towers.scripts.training.run_output import describe_evaluation
     from towers.scripts.training.saved_run import open_evaluation
 
     with wrong_input():
         evaluation = open_evaluation(options)
         if not evaluation.session.data.test.steps_per_epoch:
-            raise ValueError("There is no data to evaluate on; give --data.")
+            paths = options.data or RunDirectory(options.run_dir).read()["data"] or ()
+            raise ValueError(
+                f"There is no data to evaluate on in {', '.join(paths)}. Give another --data."
+            )
         if evaluation.session.answer_evaluator is not None:
             import_bleu()  # Not at the end of a long evaluation, where it is used.
         if options.classes:

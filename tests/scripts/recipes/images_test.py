@@ -173,7 +173,7 @@ def test_wrong_input_is_named_with_the_remedy(tmp_path, capsys):
         (arguments_of("x", "--set", "max_broken=3"), "max_broken=N"),
         (arguments_of("x", "--set", "part=test"), "has no test part. It has: train, validation"),
         (["evaluate", "run", "--data", "others"], "these differ: ['red things', 'yellow', '绿色']"),
-        (["evaluate", "run", "--data", "nowhere"], "There is no data to evaluate on; give --data"),
+        (["evaluate", "run", "--data", "nowhere"], "no data to evaluate on in nowhere. Give"),
     ]:
         assert main(arguments) == 2, arguments
         assert message in capsys.readouterr().err
