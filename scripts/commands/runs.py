@@ -124,8 +124,8 @@ def settings_of(run: Overview) -> dict[str, Any]:
 def results_of(run: Overview) -> dict[str, Any]:
     """Returns the state and the last metrics of a run by name."""
     metrics = {
-        f"{kind} {name}": f"{value:.5g}"
-        for kind in (TRAIN, TEST)
+        f"{part} {name}": f"{value:.5g}"
+        for kind, part in ((TRAIN, TRAIN), (TEST, run.evaluated))
         for name, value in run.last(kind).items()
         if name not in ("step", "epoch")
     }

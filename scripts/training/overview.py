@@ -51,17 +51,21 @@ class Overview(NamedTuple):
         return starts[-1].get("processes", 1) if starts else 1
 
     @property
+    def evaluated(self) -> str:
+        """The part of the data that the run's evaluations are of."""
+        about = in_words_of_today(self.record.get("about") or {}, "evaluated")
+        return str(about.get("evaluated", TEST))
+
+    @property
     def result(self) -> str:
         """The part that was evaluated, the metric that decides and its step, in a few words.
 
         It is the best evaluation or, where nothing was chosen by them, the last one.
         """
         found, name = self.last(TEST, best=self.record["chooses"]), self.record.get("best_metric")
-        about = in_words_of_today(self.record.get("about") or {}, "evaluated")
-        part = about.get("evaluated", TEST)
         if name not in found:
             return ""
-        return f"{part} {name} {decimals(found[name])} at step {found['step']}"
+        return f"{self.evaluated} {name} {decimals(found[name])} at step {found['step']}"
 
     def last(self, kind: str, *, best: bool = False) -> dict[str, Any]:
         """Returns the numbers of the last line of a kind, or of the last best one; or none."""

@@ -103,6 +103,17 @@ def test_runs_are_compared(runs, capsys):
     assert loss == ["train", "loss", "0.0033333", "0.01"]
 
 
+def test_a_comparison_names_the_part_that_each_run_evaluates(runs, capsys):
+    record = json.loads((runs / "a" / "run.json").read_text())
+    (runs / "a" / "run.json").write_text(
+        json.dumps({**record, "about": {"evaluated": "validation"}})
+    )
+    assert main(["runs", "compare", str(runs / "a"), str(runs / "c")]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["validation", "accuracy", "0.3", "-"] in lines
+    assert ["test", "accuracy", "-", "0.3"] in lines
+
+
 def test_runs_of_older_versions_are_listed(runs, capsys):
     """They have no metrics.jsonl, and their record says nothing of the deciding metric."""
     record = json.loads((runs / "a" / "run.json").read_text())
