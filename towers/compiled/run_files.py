@@ -77,7 +77,8 @@ class FitFiles:
 
     def _read(self) -> dict[str, Any] | None:
         """Returns what was recorded before; ValueError if it is a run of something else."""
-        path, before = self.run_dir / NAME, None
+        path = self.run_dir / NAME
+        before: Any = None
         try:
             before = json.loads(path.read_text(encoding="utf-8"))
         except (FileNotFoundError, NotADirectoryError):
@@ -91,7 +92,7 @@ class FitFiles:
                     "Give towers.fit another run_dir."
                 )
             case {"fields": {}, "seed": int(), "starts": [*_, {"devices": [*_]}]}:
-                return {**before}
+                return dict(before)
         text = f"{path} is damaged. It is begun anew, so no setting is compared with before."
         warnings.warn(text, RuntimeWarning, stacklevel=levels_to_caller())
         return None
