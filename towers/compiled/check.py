@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from towers.compiled.checks import NeedsLayersError, check_model, check_own_code
-from towers.compiled.data import Data, read_samples
+from towers.compiled.data import ArrayData, Data, preprocesses, read_data, read_samples
 from towers.compiled.fit import fit
 from towers.compiled.groups import groups_of
 from towers.compiled.input_errors import in_one_sentence
@@ -101,8 +101,8 @@ def check(
 
     Args:
         model: a compiled model.
-        x, y, batch_size, sample_weight: the data, as `towers.fit` takes it; no generator, which
-            can be read only once.
+        x, y, batch_size, sample_weight: the data, as `towers.fit` takes it, but no generator. The
+            first batches of a data set are read once, and all trainings see them.
         towers: as in `towers.fit`, two at least.
         updates: how many updates are made, each time.
 
@@ -113,8 +113,11 @@ def check(
     check_model(model, "fit")
     placement = place(model, towers)
     devices, several = placement.devices, len(placement.devices)
-    data = read_samples(model, x, y, sample_weight, batch_size=batch_size, shuffle=False)
-    check_comparable(data, several, updates)
+    read = functools.partial(read_samples, model, y=y, sample_weight=sample_weight,
+                             batch_size=batch_size, shuffle=False)  # fmt: skip
+    check_comparable(data := read(x), several, updates)
+    if not (isinstance(data, ArrayData) or preprocesses(model)) or isinstance(x, tf.data.Dataset):
+        data = read(x := read_once(x, updates))
     steps = min(updates, data.num_batches or updates)
     epochs = -(-updates // steps)
     train = functools.partial(
@@ -147,6 +150,13 @@ def check_comparable(data: Data, several: int, updates: int) -> None:
     if data.is_generator:
         raise ValueError("A generator is read only once. Pass arrays, a tf.data.Dataset or a "
                          "keras.utils.PyDataset.")  # fmt: skip
+
+
+def read_once(x: Any, updates: int) -> tf.data.Dataset:
+    """Returns the first batches of a data set, which may give others each time that it is read."""
+    batches = read_data(x).one_pass(0).take(updates).cache()
+    count = sum(1 for _ in batches)
+    return batches.apply(tf.data.experimental.assert_cardinality(count))
 
 
 def reason_for_layers(model: keras.Model, placement: Placement, data: Data) -> str:

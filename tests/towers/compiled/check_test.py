@@ -64,6 +64,25 @@ def test_a_clean_model_trains_as_on_one_tower_and_is_then_as_it_was():
         np.testing.assert_array_equal(one, two)
 
 
+class Drawn(keras.utils.PyDataset):
+    """Batches that are others each time that they are read."""
+
+    def __len__(self):
+        return 3
+
+    def __getitem__(self, index):
+        rows = RANDOM.integers(0, 39, 13)
+        return X[rows], Y[rows]
+
+
+@pytest.mark.parametrize("kind", ["tf.data", "PyDataset"])
+def test_data_that_is_shuffled_anew_each_time_is_the_same_for_all_trainings(kind):
+    shuffled = tf.data.Dataset.from_tensor_slices((X, Y)).shuffle(39).batch(13)
+    data = shuffled if kind == "tf.data" else Drawn()
+    report = towers.check(network(), data, towers=tower_devices(2), updates=4)
+    assert report.same and report.tolerance < 1e-5
+
+
 @pytest.mark.slow
 def test_batch_norm_of_each_towers_rows_is_named_and_the_synchronized_one_is_exact():
     report = check(network(keras.layers.BatchNormalization()))
