@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from towers.data.compression import Progress, decoded
-from towers.data.reading.encodings import told_encoding
+from towers.data.reading.encodings import check_decoded, told_encoding
 from towers.data.reading.parquet import rows_of
 from towers.data.reading.report import (
     CUT_LINE,
@@ -67,7 +67,8 @@ class Reader(NamedTuple):
         pieces, of which each but the last is a `Piece`.
 
         Raises:
-            ValueError: the file cannot be read to its end, or its records have no such field.
+            ValueError: the file cannot be read to its end, is of another encoding, or its records
+                have no such field.
         """
         self.report.num_files += 1
         end_all = self.documents and file.kind != "text"
@@ -84,6 +85,8 @@ class Reader(NamedTuple):
             yield [DOCUMENT_END]
 
     def _blocks(self, file: TextFile) -> Iterator[list[str]]:
+        if file.kind != "parquet":
+            check_decoded(file.path, self.encoding)
         if file.kind == "text":
             return _plain(file.path, self)
         records = _parquet if file.kind == "parquet" else _json_lines

@@ -311,6 +311,21 @@ def test_json_lines_are_decoded_by_the_encoding(tmp_path):
     assert read(tmp_path, encoding="gb18030")[0] == ["你好"]
 
 
+@pytest.mark.parametrize(
+    ("written", "given", "named"),
+    [("utf-8", "gb18030", "utf-8"), ("utf-8", "cp1252", "utf-8"), ("big5", "gb18030", "big5hkscs")],
+)
+def test_an_encoding_that_is_another_one_is_refused(tmp_path, written, given, named):
+    text = "這個電視劇說的是甚麼，我們應該來聽聽他們的意見，然後決定。\n" * 3
+    for name, content in {
+        "a.txt": text,
+        "a.jsonl": json.dumps({"text": text}, ensure_ascii=False),
+    }.items():
+        (tmp_path / name).write_bytes(content.encode(written))
+        with pytest.raises(ValueError, match=f"{name}: expected {given}.*--encoding {named}"):
+            read(tmp_path / name, encoding=given)
+
+
 def test_names_of_folders_tell_the_parts(tmp_path):
     names = ["train/a.txt", "valid/a.txt", "Test/deep/a.txt", "more/a.txt", "test/a.valid.txt"]
     for name in names:
