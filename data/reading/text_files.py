@@ -21,6 +21,7 @@ from towers.data.folders import (
     format_suffixes,
     suffix_of,
 )
+from towers.data.reading.encodings import marked_encoding
 from towers.data.reading.parquet import MAGIC
 from towers.data.text.files import reason_of
 
@@ -241,12 +242,18 @@ def beginning_kind(begin: bytes, told: Sequence[tuple[str, re.Pattern[bytes]]] =
 
 
 def beginning_of(path: Path, size: int = BEGIN_BYTES) -> bytes:
-    """Returns how a file begins, compressed or not; nothing if it cannot be read."""
+    """Returns how a file begins, compressed or not; nothing if it cannot be read.
+
+    UTF-16 and UTF-32 with their mark of byte order become UTF-8.
+    """
     try:
         with path.open("rb") as raw, decompressed(raw, path) as file:
-            return file.read(size).removeprefix(codecs.BOM_UTF8)
+            begin = file.read(size)
     except read_errors():
         return b""
+    if codec := marked_encoding(begin):
+        return begin.decode(codec, "ignore").encode()
+    return begin.removeprefix(codecs.BOM_UTF8)
 
 
 def _other_kind(path: Path, found: str, kind: str) -> ValueError:

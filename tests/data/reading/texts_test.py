@@ -238,6 +238,8 @@ def test_source_code_is_text_and_its_names_tell_no_parts(tmp_path):
         ("k.txt", b"{1}{25}Hello\n", "subtitles"),
         ("l.txt", b"7z\xbc\xaf'\x1c" + bytes([1]) * 99, "an archive"),
         ("m.txt", b"\xd0\xcf\x11\xe0" + bytes([1]) * 99, "a document of Office"),
+        ("n.txt", "1\n00:00:01,000 --> 00:00:02,000\nHi".encode("utf-16"), "subtitles"),
+        ("o.txt", b"\xfe\xff" + "<!DOCTYPE html><p>".encode("utf-16-be"), "HTML or XML"),
         ("a.ipynb", b"{}", "a .ipynb file .another format"),
         ("one.json", b'[{"text": "a"}]\n', "a .json file .another format"),
         ("two.json", b'{"text": "a",\n "b": 1}\n', "a .json file .another format"),
@@ -259,6 +261,8 @@ def test_markdown_may_begin_with_html(tmp_path):
 def test_a_json_file_with_a_record_on_each_line_is_read_if_it_is_named(tmp_path, name):
     content = b'{"text": "a", "url": "u"}\n{"text": "b", "url": "u"}\n'
     (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith("gz") else content)
+    assert read(tmp_path / name)[0] == ["a", "b"]
+    (tmp_path / name).write_bytes(content.decode().encode("utf-16"))
     assert read(tmp_path / name)[0] == ["a", "b"]
     if name.endswith(".txt"):
         return
@@ -316,7 +320,7 @@ def test_json_lines_are_decoded_by_the_encoding(tmp_path):
     [("utf-8", "gb18030", "utf-8"), ("utf-8", "cp1252", "utf-8"), ("big5", "gb18030", "big5hkscs")],
 )
 def test_an_encoding_that_is_another_one_is_refused(tmp_path, written, given, named):
-    text = "這個電視劇說的是甚麼，我們應該來聽聽他們的意見，然後決定。\n" * 3
+    text = "這個電視劇說的是甚麼 我們應該來聽聽他們的意見 然後決定。\n" * 3
     for name, content in {
         "a.txt": text,
         "a.jsonl": json.dumps({"text": text}, ensure_ascii=False),
