@@ -19,6 +19,7 @@ from towers.data.reading.tsv import other_columns
 _MOST_HEADERS = 2  # A line above the names may group them: it has blanks.
 DELIMITERS = ",;\t"
 PAIR = COLUMNS[0]
+_ESCAPED = '\\"'
 _SEPARATOR = re.compile(r"sep=(.)\s*", re.IGNORECASE)  # What spreadsheets write before all rows.
 
 
@@ -126,8 +127,9 @@ def _record(names: Sequence[str], row: Sequence[str]) -> dict[str, Any]:
 class _Rows:
     """An iterator over the rows of CSV that are not empty.
 
-    Where the quotes of a row do not close, its first line is a row by itself and the lines after it
-    are read again. For one that csv refuses even so there is None.
+    Where the quotes of a row do not close, a backslash before a quote makes it a letter, as MySQL
+    and Spark write it. If they do not close even so, its first line is a row by itself and the
+    lines after it are read again. For one that csv refuses even so there is None.
 
     Args:
         lines: of the file.
@@ -144,23 +146,36 @@ class _Rows:
         self._again: collections.deque[Line] = collections.deque()
         self._unread = iter(lines)
         self._row: list[Line] = []  # The lines of the present row.
-        self._reader = csv.reader(_Fed(self._next_text), delimiter=delimiter, strict=True)
+        options: dict[str, Any] = {"delimiter": delimiter, "strict": True}
+        self._reader = csv.reader(_Fed(self._next_text), **options)
+        doubled = _Fed(lambda: self._next_text().replace(_ESCAPED, '""'))
+        self._escaped = csv.reader(doubled, **options)
 
     def __iter__(self) -> _Rows:
         return self
 
     def __next__(self) -> list[str] | None:
         while True:
-            self._row = []
-            try:
-                row: list[str] | None = next(self._reader)
-                self.end = self._row[-1]
-            except csv.Error:
+            row = self._read(self._reader)
+            if row is None and any(_ESCAPED in line.text for line in self._row):
+                self._again.extendleft(reversed(self._row))
+                row = self._read(self._escaped)
+            if row is None:
                 self.end, *after = self._row
                 self._again.extendleft(reversed(after))
                 row = self._alone(self.end.text)
             if row != []:
                 return row
+
+    def _read(self, reader: Iterator[list[str]]) -> list[str] | None:
+        """Returns the next row, None where its quotes are not as csv wants them."""
+        self._row = []
+        try:
+            row = next(reader)
+        except csv.Error:
+            return None
+        self.end = self._row[-1]
+        return row
 
     def _next_text(self) -> str:
         line = self._again.popleft() if self._again else next(self._unread)

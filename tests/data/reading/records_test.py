@@ -170,6 +170,18 @@ def test_a_quote_that_does_not_close_takes_no_other_row_along(tmp_path):
         read_bytes(tmp_path, b'question,"answer\nq,"a,b\n', "talk.csv", kind="csv")
 
 
+def test_a_quote_behind_a_backslash_is_a_letter_where_a_row_closes_so_alone(tmp_path):
+    rows = [
+        (r'"a \"b\", c","d \"e\""', [r'a "b", c', 'd "e"']),
+        ('"C:\\","two ""\nlines"', ["C:\\", 'two "\nlines']),
+        (r'"C:\dir \"x","6 \""', [r'C:\dir "x', '6 "']),
+        ('"g","h"', ["g", "h"]),
+    ]
+    content = "\n".join(["question,answer", *(written for written, _ in rows)])
+    found, report = read_bytes(tmp_path, content.encode(), "talk.csv")
+    assert found == [row for _, row in rows] and not report.skipped
+
+
 @pytest.mark.parametrize(
     "name, content",
     [
