@@ -17,7 +17,7 @@ from towers.data.prepared.corpus import CODEC
 from towers.data.prepared.dialogue_corpus import DialogueCorpus
 from towers.data.prepared.dialogue_index import DialogueIndex, marked
 from towers.data.prepared.dialogue_writing import write_dialogues
-from towers.data.prepared.digests import digest_files, digest_of
+from towers.data.prepared.digests import digest_files, digest_of, identities_of, unchanged
 from towers.data.prepared.filling import describe_unmatched, fill
 from towers.data.prepared.learning import evenly_spaced, learn_subwords
 from towers.data.prepared.preparation import DialoguePreparation
@@ -80,11 +80,12 @@ def prepare_files(
     weighted = weighted_paths(given)
     is_weighted = any(one.weight != 1 for one in weighted)
     labelled = labelled_files(weighted, settings.kind)
+    identities = identities_of(file for _, file in labelled)
     mends = mendings(fix_text=settings.fix_text, simplify=settings.simplify)
 
     def read(report: ReadingReport, progress: Callable[[int], None]) -> SplitDialogues:
         def dialogues_of(paths: Sequence[Path], without: Sequence[Path] = ()) -> Dialogues:
-            return read_dialogues(
+            dialogues = read_dialogues(
                 paths,
                 kind=settings.kind,
                 encoding=settings.encoding,
@@ -94,6 +95,7 @@ def prepare_files(
                 progress=progress,
                 without=without,
             )
+            return unchanged(dialogues, identities)
 
         if codec is not None:
             return ((True, turns) for turns in dialogues_of([one.path for one in weighted]))

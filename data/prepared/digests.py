@@ -6,13 +6,17 @@ import hashlib
 import os
 import tempfile
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from pathlib import Path
+from typing import TypeVar
 
 from towers.data.folders import files_below, hash_file
 from towers.data.text import TextCodec
 from towers.data.text.files import reason_of
+
+Item = TypeVar("Item")
+Identity = tuple[int, int, int, int]
 
 
 def digest_files(labelled: Iterable[tuple[str, Path]]) -> str:
@@ -21,6 +25,22 @@ def digest_files(labelled: Iterable[tuple[str, Path]]) -> str:
     for label, path in labelled:
         digest.update(os.fsencode(f"{label}|{digest_file(path)}\n"))
     return digest.hexdigest()
+
+
+def identities_of(files: Iterable[Path]) -> dict[Path, Identity]:
+    """Returns what tells each file from a changed one; ValueError if one cannot be read."""
+    return {path: _found(path, _identity) for path in files}
+
+
+def unchanged(items: Iterable[Item], identities: Mapping[Path, Identity]) -> Iterator[Item]:
+    """Yields what is read from files; ValueError at the end if one changed since its digest."""
+    yield from items
+    for path, identity in identities.items():
+        if _found(path, _identity) != identity:
+            raise ValueError(
+                f"{path}: expected a file that stays as it is, found that it changed while it was "
+                "read. Start again when it is whole."
+            )
 
 
 def digest_of(codec: TextCodec) -> str:
@@ -32,9 +52,17 @@ def digest_of(codec: TextCodec) -> str:
 
 def digest_file(path: Path) -> str:
     """Returns the digest of a file's content; ValueError if it cannot be read."""
-    try:
+
+    def digest(path: Path) -> str:
         begun = _begun.pop(_identity(path), None)
         return begun.result() if begun else _digest_content(path)
+
+    return _found(path, digest)
+
+
+def _found(path: Path, find: Callable[[Path], Item]) -> Item:
+    try:
+        return find(path)
     except OSError as error:
         raise ValueError(
             f"{path}: expected a file to read, found: {reason_of(error)}. Check the path and its "
@@ -62,7 +90,6 @@ def begin_digests(paths: Iterable[str | os.PathLike[str]]) -> None:
     threading.Thread(target=digest_all, daemon=True, name="digests").start()
 
 
-Identity = tuple[int, int, int, int]
 _begun: dict[Identity, Future[str]] = {}
 
 

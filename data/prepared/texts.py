@@ -21,7 +21,7 @@ from towers.data.prepared.corpus import (
     dtype_of_ids,
     write_manifest,
 )
-from towers.data.prepared.digests import digest_files, digest_of
+from towers.data.prepared.digests import digest_files, digest_of, identities_of, unchanged
 from towers.data.prepared.filling import TokenFiles, describe_unmatched, fill
 from towers.data.prepared.learning import learn_codec
 from towers.data.prepared.passages import ENDS, GOES_ON, passages, passages_of_parts
@@ -76,6 +76,7 @@ def prepare_texts(
         OSError: something cannot be written; what was written stays.
     """
     files = find_texts(paths, code=settings.code)
+    identities = identities_of(file.path for file in files)
     content = content_of(files)
     codec = None if settings.key(content) == trained else codec
     named = files
@@ -93,7 +94,7 @@ def prepare_texts(
         text = settings.text
         kept = (text.as_written, text.documents, text.chosen_tokenizer == "spaces")
         reader = Reader(settings.encoding, settings.field, report, progress, *kept)
-        return passages(files, reader, settings.held_out)
+        return unchanged(passages(files, reader, settings.held_out), identities)
 
     reading = _READING if settings.text.as_written else ""
     cache = Path(folder) / f"{settings.key(content)}{reading}"

@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.data.prepared.helpers import SPACES, quiet
+from tests.data.prepared.text_helpers import settings_of
+from towers.data.prepared import DialoguePreparation, dialogues, prepare_files, prepare_texts, texts
 from towers.data.prepared.digests import begin_digests, digest_file
 
 
@@ -77,3 +80,36 @@ def test_a_file_whose_begun_digest_cannot_be_read_is_named():
     begin(memory)
     with pytest.raises(ValueError, match="/proc/self/mem: expected a file to read"):
         digest_file(memory)
+
+
+@pytest.mark.parametrize(
+    ("module", "prepare"),
+    [
+        (texts, lambda path, cache: prepare_texts([path], settings_of(), cache, write=quiet)),
+        (
+            dialogues,
+            lambda path, cache: prepare_files(
+                path, DialoguePreparation(SPACES, held_out=0.2), cache, write=quiet
+            ),
+        ),
+    ],
+)
+def test_nothing_is_kept_of_a_file_that_changes_while_it_is_read(
+    tmp_path, monkeypatch, module, prepare
+):
+    path = tmp_path / "a.txt"
+    whole = "".join(f"What is {number}?\tIt is {number}.\n" for number in range(2000))
+    path.write_text(whole)
+    fill = module.fill
+
+    def write_anew(*arguments):
+        path.write_text(whole[: len(whole) // 2])
+        return fill(*arguments)
+
+    monkeypatch.setattr(module, "fill", write_anew)
+    with pytest.raises(ValueError, match=r"a\.txt: expected .* changed while it was read"):
+        prepare(path, tmp_path / "cache")
+    monkeypatch.setattr(module, "fill", fill)
+    path.write_text(whole)
+    corpus = prepare(path, tmp_path / "cache")
+    assert "2,000" in corpus.summary[0]
