@@ -127,9 +127,10 @@ def _record(names: Sequence[str], row: Sequence[str]) -> dict[str, Any]:
 class _Rows:
     """An iterator over the rows of CSV that are not empty.
 
-    Where the quotes of a row do not close, a backslash before a quote makes it a letter, as MySQL
-    and Spark write it. If they do not close even so, its first line is a row by itself and the
-    lines after it are read again. For one that csv refuses even so there is None.
+    A quote may stand behind blanks. Where the quotes of a row do not close, a backslash before a
+    quote makes it a letter, as MySQL and Spark write it. If they do not close even so, its first
+    line is a row by itself and the lines after it are read again. For one that csv refuses even so
+    there is None.
 
     Args:
         lines: of the file.
@@ -146,7 +147,7 @@ class _Rows:
         self._again: collections.deque[Line] = collections.deque()
         self._unread = iter(lines)
         self._row: list[Line] = []  # The lines of the present row.
-        options: dict[str, Any] = {"delimiter": delimiter, "strict": True}
+        options: dict[str, Any] = {"delimiter": delimiter, "strict": True, "skipinitialspace": True}
         self._reader = csv.reader(_Fed(self._next_text), **options)
         doubled = _Fed(lambda: self._next_text().replace(_ESCAPED, '""'))
         self._escaped = csv.reader(doubled, **options)

@@ -170,6 +170,13 @@ def test_a_quote_that_does_not_close_takes_no_other_row_along(tmp_path):
         read_bytes(tmp_path, b'question,"answer\nq,"a,b\n', "talk.csv", kind="csv")
 
 
+def test_a_quote_behind_a_blank_opens_a_field_that_it_closes(tmp_path):
+    content = 'question, answer\n"q", "a, b"\n"c", "d"\nsaid, "yes" she said\ne, f\n'
+    found, report = read_bytes(tmp_path, content.encode(), "talk.csv")
+    assert found == [["q", "a, b"], ["c", "d"], ["said", '"yes" she said'], ["e", "f"]]
+    assert not report.skipped
+
+
 def test_a_quote_behind_a_backslash_is_a_letter_where_a_row_closes_so_alone(tmp_path):
     rows = [
         (r'"a \"b\", c","d \"e\""', [r'a "b", c', 'd "e"']),
