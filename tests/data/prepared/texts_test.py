@@ -101,13 +101,17 @@ def test_as_written_a_long_line_has_the_tokens_of_the_text_and_one_end(tmp_path,
     assert corpus.num_characters["train"] == len(text.replace(" ", ""))
 
 
-def test_a_wrong_encoding_is_told_also_if_few_bytes_are_wrong(tmp_path):
+@pytest.mark.parametrize("as_written", [False, True])
+def test_a_wrong_encoding_is_told_also_if_few_bytes_are_wrong(tmp_path, as_written):
     line = "the caf\u00e9 owner said he doesn\u2019t know where the r\u00e9sum\u00e9 went\n"
     (tmp_path / "a.txt").write_bytes((line * 400).encode("cp1252"))
     said = []
-    prepare(tmp_path / "a.txt", tmp_path / "cache", lines=said)
+    options = {"tokenizer": "characters", "as_written": as_written, "spelled": True}
+    corpus = prepare(tmp_path / "a.txt", tmp_path / "cache", lines=said, **options)
     report = "\n".join(said)
-    assert "used lines with a few bytes that do not decode, without these: 400 (first: " in report
+    assert "do not decode, now U+FFFD or, normalised, a blank: 400 (first: " in report
+    instead = "\ufffd" if as_written else " "
+    assert all(text.startswith(f"the caf{instead}") for text in all_text(corpus))
     assert "try another (--encoding)" in report
 
 
