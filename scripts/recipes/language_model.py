@@ -66,8 +66,8 @@ class Fields(common.TextFields):
         word_dropout_rate: for awd_lstm, fraction of the words that is dropped.
         activation_penalty: for awd_lstm, factor of the squared outputs in the training loss.
         temporal_penalty: for awd_lstm, factor of their squared change from token to token.
-        unigram_bias: whether the untrained network predicts each token as often as it occurs in the
-            training text.
+        unigram_bias: whether the output's bias begins as the frequencies of the training text's
+            tokens, which an untrained LSTM then predicts.
         part: which part of the text is evaluated: validation or test.
         evaluation_rows: number of streams into which that part is cut; 1 carries the state from
             start to end, more are faster but lose the state where each begins.
