@@ -61,7 +61,10 @@ def learn_codec(
     for chunk in tokenise((chunk.texts for chunk in chunks), text, processes):
         uses = np.bincount(chunk.indices, minlength=len(chunk.table)).tolist()
         counts.update(dict(zip(chunk.table, uses, strict=True)))
-    TextCodec(text, learn_vocabulary(text, counts, settings.vocabulary_size)).save(folder)
+    vocabulary = learn_vocabulary(
+        text, counts, settings.vocabulary_size, min_count=settings.min_count
+    )
+    TextCodec(text, vocabulary).save(folder)
     return True
 
 

@@ -117,15 +117,18 @@ class TextPreparation(Preparation):
     Args:
         field: the name of the text in JSON Lines, or the column in Parquet.
         code: whether the source code in folders is text.
+        min_count: words that occur less often have no id, and are spelled.
     """
 
     field: str = "text"
     code: bool = True
+    min_count: int = 1
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0 < self.held_out <= 0.25:
             raise ValueError(f"held_out must be above 0, up to 0.25. Received {self.held_out}.")
+        check_at_least(1, min_count=self.min_count)
         if not self.field:
             raise ValueError("text_field must be the name of a field. Received an empty one.")
 
@@ -134,6 +137,6 @@ class TextPreparation(Preparation):
         return 2 if self.text.has_whole_words else super()._num_special()
 
     def _settings(self) -> dict[str, Any]:
-        """Returns the settings; once no source code was text."""
-        settings = super()._settings()
-        return settings if self.code else {n: v for n, v in settings.items() if n != "code"}
+        """Returns the settings without what once was not there and is off."""
+        off = {"code": False, "min_count": 1}
+        return {n: v for n, v in super()._settings().items() if n not in off or v != off[n]}

@@ -185,20 +185,27 @@ class LineCodec(TextCodec):
 
 
 def learn_vocabulary(
-    settings: TextSettings, counts: Mapping[str, int], size: int, *, copies: bool = False
+    settings: TextSettings,
+    counts: Mapping[str, int],
+    size: int,
+    *,
+    copies: bool = False,
+    min_count: int = 1,
 ) -> Vocabulary:
     """Returns the vocabulary for tokens that were counted, of at most `size` ids.
 
     Args:
         settings: of the text; where they tell all tokens that there are, they are the vocabulary.
         counts: the number of occurrences of each token.
-        size, copies: as `build_vocabulary` takes them.
+        size, copies, min_count: as `build_vocabulary` takes them.
     """
     if settings.has_whole_words:
         return build_words(counts, size)
     if alphabet := alphabet_of(settings):
         return Vocabulary(map(Unit, sorted(alphabet, key=lambda one: (-counts.get(one, 0), one))))
-    return build_vocabulary(counts, size, copies=copies, whole=settings.spelled)
+    return build_vocabulary(
+        counts, size, copies=copies, whole=settings.spelled, min_count=min_count
+    )
 
 
 def _copy_files(settings: TextSettings, folder: Path) -> TextSettings:

@@ -35,7 +35,12 @@ class Unit(NamedTuple):
 
 
 def build_vocabulary(
-    counts: Mapping[str, int], size: int, *, copies: bool = False, whole: bool = False
+    counts: Mapping[str, int],
+    size: int,
+    *,
+    copies: bool = False,
+    whole: bool = False,
+    min_count: int = 1,
 ) -> Vocabulary:
     """Returns the vocabulary of at most `size` ids for counted tokens.
 
@@ -48,6 +53,8 @@ def build_vocabulary(
         size: maximum number of ids, the special ones included; one at least is a token's.
         copies: whether unknown words are numbered instead of spelled.
         whole: whether also a Chinese word that is spelled can be put together again.
+        min_count: without copies, tokens with fewer occurrences are spelled. If none were, a model
+            would never read the characters by which it has to spell what is new.
     """
     num_copies = NUM_COPIES if copies else 0
     places = size - len(SPECIALS) - num_copies
@@ -55,7 +62,8 @@ def build_vocabulary(
         return Vocabulary([Unit(token) for token in _by_count(counts)[:places]], num_copies)
     characters = _count_characters(counts, whole=whole)
     first = characters[: int(places * CHARACTER_FRACTION)]
-    candidates = dict.fromkeys([*first, *map(Unit, _by_count(counts)), *characters])
+    frequent = (Unit(token) for token in _by_count(counts) if counts[token] >= min_count)
+    candidates = dict.fromkeys([*first, *frequent, *characters])
     chosen = list(candidates)[:places]
     uses = _count_uses(Vocabulary(chosen), counts)
     return Vocabulary(sorted(chosen, key=lambda unit: (-uses[unit], unit)))

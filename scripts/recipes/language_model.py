@@ -41,6 +41,8 @@ class Fields(common.TextFields):
         batch_size: streams, or pieces, in one update, over all towers.
         vocabulary_size: number of the most frequent words and characters that get an id; characters
             spell the other words.
+        min_count: words that occur less often in the training text are spelled too, so that the
+            network learns to spell the words that only other texts have.
         encoding: encoding of the files of text.
         text_field: the name of the text in JSON Lines, or the column in Parquet.
         documents: whether a special token ends each record and each file of lines.
@@ -76,6 +78,7 @@ class Fields(common.TextFields):
     """
 
     vocabulary_size: Annotated[int, common.POSITIVE] = 20000
+    min_count: Annotated[int, common.POSITIVE] = 2
     encoding: str = "utf-8"
     text_field: str = "text"
     documents: bool = True
@@ -190,6 +193,7 @@ def prepare(
         encoding=fields.encoding,
         field=fields.text_field,
         code=fields.code,
+        min_count=fields.min_count,
     )
     how: dict[str, Any] = {"codec": codec, "trained": trained, "part": fields.part}
     return prepare_texts(paths, settings, CACHE, processes=processes, write=write, **how)

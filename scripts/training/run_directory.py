@@ -47,6 +47,7 @@ OWN_FIELDS_BEFORE: dict[str, dict[str, Any]] = {
     },
     "language_model": {
         **{"marks": False, "normalise": "all", "documents": False, "code": False},
+        "min_count": 1,
         **{"activation_penalty": 0.0, "temporal_penalty": 0.0},
         **OF_STREAMS,
     },

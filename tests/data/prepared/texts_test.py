@@ -122,6 +122,19 @@ def test_words_that_the_vocabulary_does_not_have_are_spelled(tmp_path):
     assert letters(all_text(corpus)) == letters(written)
 
 
+def test_words_that_occur_once_are_spelled_so_that_spelling_is_learnt(tmp_path):
+    lines = [f"the {word} is near" for word in ["kite"] * 200 + ["zorvik"]]
+    (tmp_path / "train.txt").write_text("\n".join([*lines[:100], lines[-1], *lines[100:-1]]))
+    (tmp_path / "valid.txt").write_text("the vizrok is near\n")
+    unread = []
+    for least in (1, 2):
+        corpus = prepare(tmp_path, tmp_path / f"cache{least}", min_count=least)
+        ids = corpus.part("validation")
+        assert corpus.text.decode(ids.tolist()).strip() == "the vizrok is near"
+        unread.append(int((corpus.unigram_counts[ids] == 0).sum()))
+    assert unread[0] == len("vizrok") and unread[1] < unread[0]
+
+
 def test_tokens_of_the_training_part_are_counted(tmp_path):
     write_stories(tmp_path / "a.txt", 1000)
     corpus = prepare(tmp_path / "a.txt", tmp_path / "cache", vocabulary_size=100)
