@@ -64,7 +64,7 @@ class Copies:
 
     Args:
         shared: the model's variables.
-        optimizer: the model's optimizer; it is built here.
+        optimizer: the model's optimizer; it is built here unless it was before.
         groups: the devices of each copy, one for each stage of a tower; the model's variables are
             on those of the first.
 
@@ -79,8 +79,9 @@ class Copies:
         groups: Sequence[Sequence[str]],
     ):
         self.devices = devices = tuple(group[0] for group in groups)
-        with tf.device(devices[0]):  # Keras makes each slot on the device of its variable.
-            optimizer.build(shared.trainable)
+        if not optimizer.built:  # As in Keras: a `build` of the user's may begin the slots anew.
+            with tf.device(devices[0]):  # Keras makes each slot on the device of its variable.
+                optimizer.build(shared.trainable)
         check_slots(optimizer, shared)
         self.shared = shared
         self.optimizer = optimizer

@@ -98,6 +98,32 @@ def test_calls_one_after_the_other_train_as_in_keras(parameters):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
 
 
+class OwnMomentum(keras.optimizers.Optimizer):
+    """The example of Keras's documentation, whose `build` makes its slots whenever it is called."""
+
+    def build(self, variables):
+        super().build(variables)
+        self.slots = self.add_optimizer_variables(variables, "momentum")
+
+    def update_step(self, gradient, variable, learning_rate):
+        slot = self.slots[self._get_variable_index(variable)]
+        self.assign(slot, 0.9 * slot - gradient * keras.ops.cast(learning_rate, gradient.dtype))
+        self.assign_add(variable, slot)
+
+
+def test_an_optimizer_of_ones_own_goes_on_with_its_slots_when_the_step_is_traced_anew():
+    weights = []
+    for fit, more in ((keras.Model.fit, {}), (towers.fit, {"towers": tower_devices(2)})):
+        model = network()
+        model.compile(OwnMomentum(0.1), "mse")
+        options = {"batch_size": 8, "shuffle": False, "verbose": 0, **more}
+        fit(model, X, Y, **options)
+        fit(model, X, Y, sample_weight=np.ones(len(X)), **options)
+        weights.append([*model.get_weights(), *map(np.asarray, model.optimizer.variables)])
+    for one, other in zip(*weights, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
+
+
 def test_layers_frozen_after_a_fit_are_trained_until_compile_as_in_keras():
     models = network(), network()
     fits = (
