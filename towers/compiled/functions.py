@@ -128,7 +128,8 @@ class TowersFunction:
         try:
             yield
         finally:
-            setattr(self._model, self._name, self.of_keras)
+            if getattr(self._model, self._name) is self:  # Else a callback has compiled the model.
+                setattr(self._model, self._name, self.of_keras)
 
 
 class OnTowers:
@@ -214,6 +215,7 @@ class OnTowers:
     def _train_step(self, data: Data, options: StepOptions) -> TrainStep:
         """Returns the step, the same for the same model, data, devices and options."""
         model, placement = self._model, self._placement
+        prepare(model, placement, data)  # Again, if a callback has compiled it.
         optimizer, _ = split_optimizer(model, placement)
         options = dataclasses.replace(options, compiled=compiles(model, placement))
         rates = tuple(id(learning_rate_object(one)) for one in optimizers_in(optimizer))

@@ -270,6 +270,11 @@ class Run(keras.callbacks.Callback):
         for action in self._actions:
             action(report)
 
+    def on_test_begin(self, logs: Any = None) -> None:
+        """Has the step of the validation follow Keras's function."""
+        if TEST in self._way.functions:
+            self._way.functions[TEST].follow()
+
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Writes and saves an epoch, whether or not a callback has stopped it."""
         model, together, before = self.model, self._way.together, self.position

@@ -67,6 +67,32 @@ def test_callbacks_may_call_what_the_model_has():
         np.testing.assert_allclose(two, one, rtol=0, atol=1e-6)
 
 
+class Compiles(keras.callbacks.Callback):
+    """Compiles the model with another loss before the second epoch, and after the last one."""
+
+    def on_epoch_begin(self, epoch, logs=None):
+        if epoch == 1:
+            self.model.compile(keras.optimizers.SGD(0.01), "mae", metrics=["mse"])
+            self.model.make_train_function()
+
+    def on_train_end(self, logs=None):
+        self.model.compile(keras.optimizers.SGD(0.1), "log_cosh")
+
+
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_a_model_that_a_callback_compiles_goes_on_as_in_keras(epochs):
+    found = []
+    options = {"batch_size": 8, "shuffle": False, "verbose": 0}
+    for fit, more in ((keras.Model.fit, {}), (towers.fit, {"towers": tower_devices(2)})):
+        model = network()
+        model.fit(X, Y, **options)
+        more |= {"epochs": epochs, "validation_data": (X[:9], Y[:9]), "callbacks": [Compiles()]}
+        history = fit(model, X, Y, **options, **more).history
+        found.append([history, model.fit(X, Y, **options).history, model.get_weights()])
+    for one, other in zip(*map(keras.tree.flatten, found), strict=True):
+        np.testing.assert_allclose(other, one, rtol=1e-4, atol=1e-6)
+
+
 def test_nothing_to_evaluate_is_told():
     with pytest.raises(ValueError, match="nothing to evaluate"):
         towers.evaluate(network(), X[:0], Y[:0], verbose=0, towers=tower_devices(2))
