@@ -226,7 +226,7 @@ def check_rows_apart(
     """Raises NeedsLayersError unless layers, and losses that Keras did not write, treat rows apart.
 
     They are asked with the first batch, each tower's share on its device. A model of Keras's layers
-    alone is asked with a few rows of any numbers first: data may be slow to begin.
+    alone that take any numbers is asked with a few made-up rows first: data may be slow to begin.
 
     Args:
         model: the built model.
@@ -241,7 +241,9 @@ def check_rows_apart(
         for one in parts
         if has_flat_outputs or not (has_equal_rows(one.loss) and reduces_last(one.loss))
     ]
-    is_of_keras = not needs_trace(model, "sum")
+    # A layer that says what numbers it takes, such as Equalization, may leave all others alone.
+    takes_any = not any(hasattr(layer, "value_range") for layer in flatten_layers(model))
+    is_of_keras = takes_any and not needs_trace(model, "sum")
     x, _, _ = keras.utils.unpack_x_y_sample_weight(data.spec)
     if is_of_keras and not others and not why_coupled(model, devices[:1], made_up(x)):
         return

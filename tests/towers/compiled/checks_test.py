@@ -387,6 +387,22 @@ def test_a_model_of_a_distribution_strategy_is_refused(where):
                 call(model, X, Y, verbose=0)
 
 
+def test_a_layer_that_couples_rows_of_its_range_alone_ends_as_on_one_device():
+    """Keras's `Equalization` makes one histogram of a whole batch, if numbers are far apart."""
+    pictures = np.random.default_rng(0).uniform(0, 255, (6, 4, 4, 1))
+    weights = []
+    for fit, more in ((keras.Model.fit, {}), (towers.fit, {"towers": tower_devices(2)})):
+        keras.utils.set_random_seed(1)
+        equalized = keras.layers.Pipeline([keras.layers.Equalization()])  # Alone, Keras drops it.
+        layers = [equalized, keras.layers.Flatten(), keras.layers.Dense(2)]
+        model = keras.Sequential([keras.Input((4, 4, 1)), *layers])
+        model.compile(keras.optimizers.SGD(1e-6), "mse")
+        fit(model, pictures, Y[:6], batch_size=6, verbose=0, **more)
+        weights.append(model.get_weights())
+    for one, other in zip(*weights, strict=True):
+        np.testing.assert_allclose(other, one, rtol=0, atol=1e-6)
+
+
 class Centring(keras.layers.Layer):
     """Couples rows in training alone; Keras tells it of training by the call around it."""
 
