@@ -80,7 +80,9 @@ def test_a_shape_may_be_known_in_one_process_and_new_in_another(found):
 
 
 def test_every_process_has_the_values_of_the_chief(found):
-    assert [one["broadcast"] for one in found] == [[[1.5, 2.5], 7]] * len(found)
+    assert [one["broadcast"] for one in found] == [[[1.5, 2.5], 7, [True, False], 2**32 - 1]] * len(
+        found
+    )
 
 
 def test_all_stop_after_the_same_step(found):

@@ -64,11 +64,13 @@ def shapes(processes):
 
 
 def broadcast(processes):
-    """Takes the chief's values of a float and of a whole number, where others have NaN."""
+    """Takes the chief's values of all kinds of numbers, where others have NaN."""
     one = tf.Variable([1.5, 2.5] if processes.is_chief else [float("nan")] * 2)
     two = tf.Variable(7 if processes.is_chief else -1, dtype=tf.int64)
-    processes.broadcast([one, two])
-    return [one.numpy().tolist(), int(two)]
+    three = tf.Variable([processes.is_chief, False])
+    four = tf.Variable(2**32 - 1 if processes.is_chief else 5, dtype=tf.uint32)
+    processes.broadcast([one, two, three, four])
+    return [one.numpy().tolist(), int(two), three.numpy().tolist(), int(four.numpy())]
 
 
 def stopping(processes):
