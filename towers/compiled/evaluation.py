@@ -78,7 +78,7 @@ def evaluate(
         check_own_code(model, "evaluate")
         way = OnTowers(model, placement, together)
         own, scope = way.evaluation(own), way.scope
-        check_variables(together.processes, {"variables": model.variables})
+        check_variables(together.processes, {"variables": model.weights})
     except NeedsLayersError as reason:
         if together.owns_data:
             together.check_step(reason)
@@ -123,7 +123,7 @@ def predict(
     outputs = partial(call_own, model, "predict", calls, **hearing)
     shares = together.is_several and not together.owns_data and not preprocesses(model)
     if shares and not isinstance(x, types.GeneratorType):
-        check_variables(together.processes, {"variables": model.variables})
+        check_variables(together.processes, {"variables": model.weights})
         read = read_data(x, batch_size=batch_size, steps=steps)
         if read.num_batches is not None:
             count = min(read.num_batches, steps or read.num_batches)

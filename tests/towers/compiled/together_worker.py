@@ -94,7 +94,9 @@ def callbacks(one):
 
 def evaluation(one):
     """Loss and metrics, and outputs of batches that do not come out even."""
-    model = network(0)
+    weights = network(0).get_weights()
+    model = network(one["index"])  # The seeds of its random numbers are its own in each process.
+    model.set_weights(weights)
     options = {"verbose": 0, "towers": one["devices"], "batch_size": BATCH}
     metrics = towers.evaluate(model, X, Y, return_dict=True, **options)
     outputs = [towers.predict(model, X[:rows], **options) for rows in (3, ROWS)]
