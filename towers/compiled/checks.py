@@ -195,9 +195,9 @@ def check_built(model: keras.Model, y: Any) -> None:
         check_loss(one.loss, one.loss_weights)
     if len(parts) > 1 and not keras.tree.is_nested(y):
         raise NeedsLayersError("an output has several losses, of which Keras may train one")
+    for layer in keeping_rows(model):
+        raise NeedsLayersError(f"the layer '{layer.name}' keeps a state for each row")
     for layer in flatten_layers(model):
-        if getattr(layer, "stateful", False):
-            raise NeedsLayersError(f"the layer '{layer.name}' keeps a state for each row")
         if type(getattr(layer, "activity_regularizer", None)) not in ADDITIVE:
             raise NeedsLayersError(
                 f"the layer '{layer.name}' regularises its outputs in its own way"
@@ -207,6 +207,11 @@ def check_built(model: keras.Model, y: Any) -> None:
     for metric in model.metrics:
         if not any(metric is one for one in known):
             raise NeedsLayersError(f"the model or a layer owns the metric '{metric.name}'")
+
+
+def keeping_rows(model: keras.Model) -> list[keras.layers.Layer]:
+    """Returns the layers that carry a state of each row from one batch to the next."""
+    return [layer for layer in flatten_layers(model) if getattr(layer, "stateful", False)]
 
 
 def check_loss(loss: keras.losses.Loss, weight: Any) -> None:

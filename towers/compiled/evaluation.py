@@ -18,9 +18,11 @@ from towers.compiled.checks import (
     check_model,
     check_own_code,
     has_own,
+    is_overridden,
+    keeping_rows,
     own_method,
 )
-from towers.compiled.data import preprocesses, read_data, read_samples
+from towers.compiled.data import read_data, read_samples
 from towers.compiled.epoch_batches import EpochData, ends_quietly
 from towers.compiled.functions import OnTowers
 from towers.compiled.input_errors import in_one_sentence
@@ -121,8 +123,8 @@ def predict(
     calls = layer_calls(model, place(model, towers).devices, quiet=verbose == 0)
     hearing = {"callbacks": together.callbacks(callbacks), "verbose": together.verbose(verbose)}
     outputs = partial(call_own, model, "predict", calls, **hearing)
-    shares = together.is_several and not together.owns_data and not preprocesses(model)
-    if shares and not isinstance(x, types.GeneratorType):
+    shares = together.is_several and not together.owns_data and not is_overridden(model, "predict")
+    if shares and not keeping_rows(model) and not isinstance(x, types.GeneratorType):
         check_variables(together.processes, {"variables": model.weights})
         read = read_data(x, batch_size=batch_size, steps=steps)
         if read.num_batches is not None:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 from towers.batches.shards import OwnRows
 from towers.compiled.checks import is_overridden
 from towers.compiled.data import ArrayData, Data, Shards
 from towers.ground.arguments import check_choice
+from towers.ground.private_apis import potentially_ragged_concat
 from towers.processes.agreement import check_settings, digest
 from towers.processes.place import find_place
 from towers.processes.processes import Processes, join_processes
@@ -145,12 +146,10 @@ class Together(NamedTuple):
         first, last = num_batches * index // count, num_batches * (index + 1) // count
         # Who has none predicts one, to know what outputs are.
         batches = data.one_pass(0, min(first, num_batches - 1)).take(max(last - first, 1))
-        outputs, file = predict(batches), io.BytesIO()
-        np.savez(file, *keras.tree.flatten(outputs))
-        shared = self.processes.share(file.getvalue() if last > first else b"")
-        parts = [list(np.load(io.BytesIO(one)).values()) for one in shared if one]
-        joined = [np.concatenate(column) for column in zip(*parts, strict=True)]
-        return keras.tree.pack_sequence_as(outputs, joined)
+        outputs = predict(batches)
+        shared = self.processes.share(to_bytes(outputs) if last > first else b"")
+        parts = [from_bytes(one, outputs) for one in shared if one]
+        return keras.tree.map_structure(lambda *column: joined(list(column)), *parts)
 
     def callbacks(self, callbacks: Any) -> Any:
         """Returns the callbacks of this process: those that write are the chief's alone."""
@@ -175,6 +174,43 @@ class Together(NamedTuple):
 def deciding(callbacks: Sequence[Any]) -> Iterator[Any]:
     """Yields the callbacks that run in every process, on the same logs."""
     return (callback for callback in callbacks if not isinstance(callback, WRITERS))
+
+
+def to_bytes(outputs: Any) -> bytes:
+    """Returns the bytes of a nest of outputs, whatever they hold."""
+    rows = [
+        list(map(tf.io.serialize_tensor, tensors_of(one))) for one in keras.tree.flatten(outputs)
+    ]
+    found: bytes = tf.io.serialize_tensor([text for row in rows for text in row]).numpy()
+    return found
+
+
+def from_bytes(data: bytes, like: Any) -> Any:
+    """Returns a nest of outputs from its bytes; `like` has the same structure."""
+    texts = iter(tf.io.parse_tensor(data, tf.string))
+
+    def read(one: Any) -> Any:
+        tensors = [tf.io.parse_tensor(next(texts), part.dtype) for part in tensors_of(one)]
+        if isinstance(one, tf.RaggedTensor):
+            return tf.RaggedTensor.from_nested_row_splits(tensors[0], tensors[1:])
+        return tf.SparseTensor(*tensors) if isinstance(one, tf.SparseTensor) else tensors[0]
+
+    return keras.tree.map_structure(read, like)
+
+
+def tensors_of(output: Any) -> list[tf.Tensor]:
+    """Returns the dense tensors of which an array, a ragged or a sparse tensor consists."""
+    if isinstance(output, tf.RaggedTensor):
+        return [output.flat_values, *output.nested_row_splits]
+    if isinstance(output, tf.SparseTensor):
+        return [output.indices, output.values, output.dense_shape]
+    return [tf.convert_to_tensor(output)]
+
+
+def joined(parts: list[Any]) -> Any:
+    """Returns parts of outputs as one array, or as what Keras returns in its place."""
+    whole = potentially_ragged_concat(parts)
+    return whole.numpy() if isinstance(whole, tf.Tensor) else whole
 
 
 def check_shares(batch_size: int, count: int) -> None:

@@ -61,6 +61,8 @@ HANDED_ON = {
     "TensorflowSparseWrapper": "keras.src.trainers.data_adapters.array_slicing",
     "slice_tensorflow_sparse_wrapper": "keras.src.trainers.data_adapters.array_slicing",
     "train_validation_split": "keras.src.trainers.data_adapters.array_slicing",
+    # How `keras.Model.predict` joins the outputs of batches.
+    "potentially_ragged_concat": "keras.src.backend.tensorflow.trainer",
     # What `compile(loss=...)` becomes.
     "CompileLoss": "keras.src.trainers.compile_utils",
     # What most losses are.

@@ -103,6 +103,55 @@ def evaluation(one):
     return {"metrics": metrics, "outputs": [np.float64(one).tolist() for one in outputs]}
 
 
+class Predicts(keras.Model):
+    """A model with a `predict` of its own, which takes arrays."""
+
+    def call(self, inputs):
+        return keras.layers.Rescaling(2.0)(inputs)
+
+    def predict(self, x, **options):
+        return super().predict(x[::-1], **options)
+
+
+def kinds(one):
+    """Outputs of all kinds, in a dict; those of a `predict` of one's own, and of carried states."""
+    options = {"verbose": 0, "towers": one["devices"], "batch_size": 4}
+    x = X[:20]
+
+    def outputs(rows):
+        ragged = tf.RaggedTensor.from_tensor(rows, lengths=tf.cast(rows[:, 0] > 0, tf.int64))
+        texts, halves = tf.strings.as_string(rows[:, 0] > 0), tf.cast(rows, tf.bfloat16)
+        return {
+            "text": texts,
+            "half": halves,
+            "ragged": ragged,
+            "sparse": tf.sparse.from_dense(rows),
+        }
+
+    found = towers.predict(keras.Sequential([keras.layers.Lambda(outputs)]), x, **options)
+    sums = keras.layers.RNN(Sums(4), stateful=True)
+    sums.build((4, 1, 4))
+    return {
+        "text": [int(text == b"true") for text in found["text"]],
+        "half": np.float64(found["half"]).tolist(),
+        "ragged": found["ragged"].to_list(),
+        "sparse": tf.sparse.to_dense(found["sparse"]).numpy().tolist(),
+        "own": towers.predict(Predicts(), x, **options).tolist(),
+        "carried": towers.predict(keras.Sequential([sums]), x[:, None], **options).tolist(),
+    }
+
+
+class Sums(keras.layers.Layer):
+    """A cell that adds up what it gets."""
+
+    def __init__(self, size):
+        super().__init__()
+        self.state_size = self.output_size = size
+
+    def call(self, inputs, states):
+        return (total := inputs + states[0]), [total]
+
+
 def parts(one):
     """Parts of their own: only the chief has a last batch."""
     whole = network(one["index"])  # Which rows share a tower, with its masks, is another here.
@@ -159,7 +208,7 @@ def refused(one):
     return fit(one, network(index), X[:rows], Y[:rows], epochs=1, alone=True)["epochs"]
 
 
-CASES = (callbacks, evaluation, parts, steps, resumed, refused)
+CASES = (callbacks, evaluation, kinds, parts, steps, resumed, refused)
 
 
 class Monitor(http.server.BaseHTTPRequestHandler):
