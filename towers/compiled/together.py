@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -156,8 +157,9 @@ class Together(NamedTuple):
         if self.processes.is_chief or callbacks is None:
             return callbacks
         if isinstance(callbacks, keras.callbacks.CallbackList):
-            callbacks.callbacks = list(deciding(callbacks.callbacks))
-            return callbacks
+            own = copy.copy(callbacks)  # The caller's list stays as it is.
+            own.callbacks = list(deciding(callbacks.callbacks))
+            return own
         return list(deciding(keras.tree.flatten(callbacks)))
 
     def stops_in_steps(self, callbacks: Sequence[keras.callbacks.Callback]) -> bool:

@@ -87,7 +87,10 @@ def callbacks(one):
         heard += [rate, kinds.TerminateOnNaN(), kinds.TensorBoard(folder / "curves")]
         heard += [kinds.RemoteMonitor(f"http://{one['monitor']}"), kinds.SwapEMAWeights()]
     model = network(one["index"], use_ema=one["all"])
+    heard = kinds.CallbackList(heard, add_history=True)
+    count = len(heard.callbacks)
     found = fit(one, model, epochs=7, validation_data=HELD_OUT, callbacks=heard)
+    found["left"] = len(heard.callbacks) - count
     one["own"]["written"] = sorted(path.name for path in folder.iterdir())
     return found | {"heard": records.heard}
 
