@@ -180,7 +180,7 @@ class OneOfTwo(towers.processes.Processes):
     def sum(self, nest):
         return self.add(nest)
 
-    def share(self, data):
+    def share(self, data, what=""):
         other = self._shares.pop(0)
         pair = [data, other(data) if callable(other) else other]
         return pair if self.index == 0 else pair[::-1]

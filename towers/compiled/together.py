@@ -106,7 +106,7 @@ class Together(NamedTuple):
 
     def is_any(self, value: bool) -> bool:
         """Returns whether a value is true in any process; all must ask."""
-        return any(self.processes.share(b"1" if value else b""))
+        return any(self.processes.share(b"1" if value else b"", "a choice"))
 
     def shards(self, data: Data, num_towers: int, steps: int | None) -> Shards:
         """Returns data as the shards of this process's towers; all processes call it together.
@@ -127,7 +127,9 @@ class Together(NamedTuple):
         if isinstance(data, ArrayData):
             check_shares(data.batch_size, count)
             data = data.in_batches_of(part_sizes(data.batch_size, count)[index])
-        texts = self.processes.share(json.dumps([data.num_batches, repr(data.spec)]).encode())
+        texts = self.processes.share(
+            json.dumps([data.num_batches, repr(data.spec)]).encode(), "parts"
+        )
         lengths, specs = zip(*map(json.loads, texts), strict=True)
         check_parts(lengths, specs, steps)
         data.is_part = None in lengths
@@ -148,7 +150,7 @@ class Together(NamedTuple):
         # Who has none predicts one, to know what outputs are.
         batches = data.one_pass(0, min(first, num_batches - 1)).take(max(last - first, 1))
         outputs = predict(batches)
-        shared = self.processes.share(to_bytes(outputs) if last > first else b"")
+        shared = self.processes.share(to_bytes(outputs) if last > first else b"", "outputs")
         parts = [from_bytes(one, outputs) for one in shared if one]
         return keras.tree.map_structure(lambda *column: joined(list(column)), *parts)
 

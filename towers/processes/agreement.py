@@ -31,7 +31,7 @@ def check_settings(processes: Processes, settings: Mapping[str, Any]) -> None:
     """
     if processes.count == 1:
         return
-    texts = share_texts(processes, json.dumps(settings, default=str))
+    texts = share_texts(processes, json.dumps(settings, default=str), "settings")
     chief, *others = [json.loads(text) for text in texts]
     differences = [
         f"worker {index} has {name} {other.get(name)}, worker 0 has {chief.get(name)}"
@@ -74,7 +74,7 @@ def check_variables(processes: Processes, groups: Groups) -> None:
         return
     variables = list(itertools.chain(*groups.values()))
     own = [value_of(variable) for variable in variables]
-    if len(set(share_texts(processes, digest(own)))) == 1:
+    if len(set(share_texts(processes, digest(own), "a digest of the variables"))) == 1:
         return
     expected = processes.chief_values(variables)
     found = {
@@ -84,7 +84,9 @@ def check_variables(processes: Processes, groups: Groups) -> None:
     worst = max(found, key=lambda path: found[path], default="")
     text = f"{worst} by {found[worst]:.1e}" if worst and found[worst] > TOLERANCE else ""
     differences = [
-        f"worker {index} in {one}" for index, one in enumerate(share_texts(processes, text)) if one
+        f"worker {index} in {one}"
+        for index, one in enumerate(share_texts(processes, text, "differences"))
+        if one
     ]
     if differences:
         raise RuntimeError(
@@ -116,6 +118,6 @@ def difference(value: np.ndarray, expected: np.ndarray) -> float:
     return float(np.max(np.abs(one - other)[~same]) / largest)
 
 
-def share_texts(processes: Processes, text: str) -> list[str]:
-    """Returns the texts of all processes, in order; each gives its own."""
-    return [data.decode() for data in processes.share(text.encode())]
+def share_texts(processes: Processes, text: str, what: str) -> list[str]:
+    """Returns the texts of all processes, in order; each gives its own; `what` is as in `share`."""
+    return [data.decode() for data in processes.share(text.encode(), what)]

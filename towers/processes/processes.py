@@ -12,6 +12,7 @@ import functools
 import json
 import signal
 import threading
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -23,7 +24,7 @@ from towers.ground.host import HOST
 from towers.ground.private_apis import CoordinatedJob, context, has_begun
 from towers.processes.peers import WAIT_SECONDS, wait_for_peers
 from towers.processes.place import Place, exposure, find_place
-from towers.processes.watch import SILENT_SECONDS, LostPeerError, Watch
+from towers.processes.watch import APART, SILENT_SECONDS, LostPeerError, Watch
 from towers.travel.gradients import identity, sum_repeated_rows
 from towers.travel.packing import Nest, cut_by_dtype, join_by_dtype
 
@@ -150,16 +151,25 @@ class Processes:
 
         return self.naming(from_chief.get_concrete_function())()
 
-    def share(self, data: bytes) -> list[bytes]:
+    def share(self, data: bytes, what: str = "") -> list[bytes]:
         """Returns the bytes of all processes, in order; every process gives its own.
 
         They are summed as whole numbers, with zeros, so that every bit arrives.
+
+        Args:
+            data: the bytes.
+            what: they are; it must be the same in every process.
+
+        Raises:
+            RuntimeError: in every process, if other processes share something else.
         """
         if self.count == 1:
             return [data]
-        lengths = np.zeros(self.count, np.int32)
-        lengths[self.index] = len(data)
-        lengths = self._total(lengths)
+        heads = np.zeros([self.count, 2], np.int32)
+        heads[self.index] = len(data), zlib.crc32(what.encode()) >> 1
+        lengths, kinds = self._total(heads.reshape(-1)).reshape(heads.shape).T
+        if len(set(kinds)) > 1:
+            raise RuntimeError(APART)
         rows = np.zeros([self.count, -(-max(lengths) // 4)], np.int32)
         rows[self.index].view(np.uint8)[: len(data)] = np.frombuffer(data, np.uint8)
         rows = self._total(rows.reshape(-1)).reshape(rows.shape)
@@ -167,7 +177,7 @@ class Processes:
 
     def of_chief(self, value: Any) -> Any:
         """Returns the chief's value, of JSON types; every process gives its own."""
-        return json.loads(self.share(json.dumps(value).encode())[0])
+        return json.loads(self.share(json.dumps(value).encode(), "values of the chief")[0])
 
     @functools.cached_property
     def _total(self) -> Callable[[np.ndarray], np.ndarray]:

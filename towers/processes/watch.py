@@ -30,6 +30,13 @@ NCCL_REMEDY = (
     "Set NCCL_SOCKET_IFNAME to the interface that connects the machines (NCCL_DEBUG=WARN shows "
     "which one NCCL takes), or sum without NCCL by --exchange packs (exchange='packs')"
 )
+# One process adds something else than another. TensorFlow notices it by the type of the numbers.
+MIXED = re.compile(r"Collective instance \d+ expected")
+APART = (
+    "The processes are at different places: some train, evaluate or predict where others do not, "
+    "or have fewer batches. Call towers.fit, evaluate and predict in all of them, in the same "
+    "order and with as many batches; with alone=True one works without the others."
+)
 # What TensorFlow's collectives raise where a peer is lost.
 LOSSES = (
     tf.errors.UnavailableError,
@@ -75,7 +82,7 @@ class Watch:
     def naming(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Returns a function of collectives that raises `LostPeerError` where a loss ends it.
 
-        Where NCCL fails, a RuntimeError says what it needs.
+        A RuntimeError says what NCCL needs where it fails, and where processes are apart.
         """
 
         @functools.wraps(function)
@@ -83,6 +90,8 @@ class Watch:
             try:
                 return function(*arguments)
             except LOSSES as error:
+                if MIXED.search(error.message):
+                    raise RuntimeError(APART) from None
                 line, of_nccl = self.find_lost(), NCCL_FAILED.search(error.message)
                 if not line and not of_nccl:
                     raise

@@ -87,6 +87,20 @@ def test_nccl_that_cannot_connect_the_machines_is_one_line_with_a_remedy():
             total()
 
 
+def test_processes_that_add_different_things_are_told_so():
+    addresses = free_addresses(2)
+    with serve_as_tensorflow(addresses[1]):
+        watch, _ = watched(addresses)
+
+        @watch.naming
+        def total():
+            message = "Collective instance 9 expected type 0 and data_type 3 but got type 0 and ..."
+            raise tf.errors.InternalError(None, None, message)
+
+        with pytest.raises(RuntimeError, match="The processes are at different places"):
+            total()
+
+
 def test_tensorflow_that_has_begun_alone_cannot_join(monkeypatch):
     config = '{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 1}}'
     monkeypatch.setenv("TF_CONFIG", config)
