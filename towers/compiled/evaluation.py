@@ -23,6 +23,7 @@ from towers.compiled.checks import (
     own_method,
 )
 from towers.compiled.data import read_data, read_samples
+from towers.compiled.described import described
 from towers.compiled.epoch_batches import EpochData, ends_quietly
 from towers.compiled.functions import OnTowers
 from towers.compiled.input_errors import in_one_sentence
@@ -80,6 +81,7 @@ def evaluate(
         check_own_code(model, "evaluate")
         way = OnTowers(model, placement, together)
         own, scope = way.evaluation(own), way.scope
+        together.check(described(model))
         check_variables(together.processes, {"variables": model.weights})
     except NeedsLayersError as reason:
         if together.owns_data:
@@ -125,6 +127,7 @@ def predict(
     outputs = partial(call_own, model, "predict", calls, **hearing)
     shares = together.is_several and not together.owns_data and not is_overridden(model, "predict")
     if shares and not keeping_rows(model) and not isinstance(x, types.GeneratorType):
+        together.check(described(model))
         check_variables(together.processes, {"variables": model.weights})
         read = read_data(x, batch_size=batch_size, steps=steps)
         if read.num_batches is not None:

@@ -19,6 +19,7 @@ from towers.compiled.checks import (
     own_method,
 )
 from towers.compiled.data import read_samples, sliceable
+from towers.compiled.described import described
 from towers.compiled.epoch_batches import EpochData, check_generator
 from towers.compiled.functions import OnTowers
 from towers.compiled.input_errors import in_one_sentence
@@ -210,7 +211,7 @@ def on_shards(
     if asked.validation_data is not None:
         check_own_code(model, "evaluate")
     settings = {"step": options, "exchange": way.exchange, "towers=": len(way.devices)}
-    together.check(asked.settings() | settings)
+    together.check(asked.settings() | settings | described(model))
     asked.verbose = together.tell(asked.verbose)
     asked.callbacks = together.callbacks(asked.callbacks)
     evaluated = None if held_out is None else way.evaluation(held_out)

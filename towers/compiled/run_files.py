@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import inspect
 import json
 import os
 import warnings
@@ -13,14 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from towers.compiled.data import ArrayData, Data
+from towers.compiled.described import plain, rate_of
 from towers.compiled.together import compared_arrays
 from towers.compiled.tower_function import LOSS
 from towers.devices.kernels import levels_to_caller
-from towers.ground.private_apis import compile_loss_of, learning_rate_object
+from towers.ground.private_apis import compile_loss_of
 from towers.loop.actions import Reporting, with_rates
 from towers.loop.curves import report_values, to_floats, write_summaries
 from towers.loop.rates import Rates
@@ -37,7 +36,6 @@ from towers.step.results import StepResults
 RECIPE = "towers.fit"
 REPORT_STEPS = 10
 EVALUATION = "evaluation"  # The curve of evaluations.
-UNSAID = ("name", "dtype", "learning_rate")  # Of a loss or an optimizer, in its description.
 
 
 def files_of(
@@ -260,47 +258,6 @@ def digest_of(data: Data) -> str:
     if isinstance(data, ArrayData):
         return digest(compared_arrays(data))
     return repr(data.spec)
-
-
-def rate_of(model: keras.Model) -> Any:
-    """Returns the learning rate of a model, or its schedule in words; None without any."""
-    optimizer = getattr(model, "optimizer", None)
-    if not isinstance(optimizer, keras.optimizers.Optimizer):
-        return None
-    rate = learning_rate_object(getattr(optimizer, "inner_optimizer", optimizer))
-    if not isinstance(rate, keras.Variable):
-        return plain(rate)
-    return float(f"{float(rate.numpy()):.7g}")  # The digits of a float32.
-
-
-def plain(value: Any) -> Any:
-    """Returns a setting in plain values: of an object its class, and what is not its default.
-
-    >>> plain([keras.losses.BinaryCrossentropy(from_logits=True), "mse"])
-    ['BinaryCrossentropy(from_logits=True)', 'mse']
-    """
-    if isinstance(value, Mapping):
-        return {str(name): plain(one) for name, one in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(one) for one in value]
-    if isinstance(value, (str, int, float, type(None))):
-        return value
-    if isinstance(value, (np.ndarray, np.generic)):
-        return value.tolist()
-    if not hasattr(value, "get_config"):
-        return getattr(value, "__name__", type(value).__name__)
-    try:
-        config = value.get_config()
-    except (NotImplementedError, ValueError, TypeError, AttributeError):  # Code of the user's.
-        config = {}
-    defaults = inspect.signature(type(value).__init__).parameters
-    given = [
-        f"{name}={plain(one)}"
-        for name, one in config.items()
-        if name not in UNSAID
-        and not (name in defaults and np.array_equal(defaults[name].default, one))
-    ]
-    return f"{type(value).__name__}({', '.join(given)})"
 
 
 def only_losses(results: StepResults, model: keras.Model) -> StepResults:

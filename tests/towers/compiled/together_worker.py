@@ -1,5 +1,6 @@
 """One of several processes of `together_test.py`, or the one that they are compared with."""
 
+import functools
 import http.server
 import json
 import os
@@ -196,16 +197,38 @@ class OwnStep(keras.Sequential):
         return super().train_step(data)
 
 
+def other_rate(rate, layers):
+    """A model with another rate of its dropout."""
+    layers[3].rate = rate
+    return keras.Sequential(layers)
+
+
+def calls_of(size, layers):
+    """A model of which so many batches are a call."""
+    model = keras.Sequential(layers)
+    model.compile = functools.partial(model.compile, steps_per_execution=size)
+    return model
+
+
 def refused(one):
     """What is said of other data, other settings and own code; and what trains alone."""
     index, said = one["index"], []
     tries = [(keras.Sequential, {"y": Y + index}), (keras.Sequential, {"epochs": 1 + index})]
     tries += [(keras.Sequential, {"batch_size": one["count"] - 1, "data": "own"}), (OwnStep, {})]
+    tries += [
+        (functools.partial(other_rate, 0.2 + index / 10), {}),
+        (functools.partial(calls_of, 1 + index), {}),
+    ]
     for make, options in tries if one["count"] > 1 else []:
         try:
             fit(one, network(index, make), **options)
         except ValueError as error:
             said.append(str(error))
+    try:  # The chief alone evaluates.
+        if one["count"] > 1:
+            (evaluation if index == 0 else parts)(one)
+    except RuntimeError as error:
+        said.append(str(error))
     one["own"]["said"] = said
     rows = BATCH - index
     return fit(one, network(index), X[:rows], Y[:rows], epochs=1, alone=True)["epochs"]
