@@ -328,16 +328,46 @@ def twin_of(function: Any) -> Any:
     return twin
 
 
-def code_of(function: Any) -> Any:
-    """Returns the Python code of a `tf.function`; within a graph, its branches are ops as there."""
+def run_code(function: Any, /, *args: Any, **kwargs: Any) -> Any:
+    """Returns what a `tf.function` returns, without a graph of its own.
+
+    Its Python code gets and returns tensors as in a trace; within a graph, its branches are ops.
+    """
     import tensorflow as tf
+    from tensorflow.core.function.trace_type import InternalCastContext
     from tensorflow.python.autograph.core import ag_ctx
     from tensorflow.python.autograph.impl import api
+    from tensorflow.python.eager.polymorphic_function import function_type_utils
 
-    if tf.executing_eagerly() or not function._autograph:
-        return function.python_function
-    enabled = ag_ctx.ControlStatusCtx(status=ag_ctx.Status.ENABLED)
-    return api.tf_convert(function.python_function, enabled, user_requested=True)
+    kind, defaults = function.function_type, function._default_values
+    bound = function_type_utils.bind_function_inputs(args, kwargs, kind, defaults)
+    for name, value in bound.arguments.items():
+        signature = kind.parameters[name].type_constraint
+        if signature is not None:
+            bound.arguments[name] = signature.cast(value, InternalCastContext())
+    args, kwargs = tf.nest.map_structure(_as_tensor, (bound.args, bound.kwargs))
+    code = function.python_function
+    if not tf.executing_eagerly() and function._autograph:
+        enabled = ag_ctx.ControlStatusCtx(status=ag_ctx.Status.ENABLED)
+        code = api.tf_convert(code, enabled, user_requested=True)
+    return tf.nest.map_structure(as_result, code(*args, **kwargs))
+
+
+def _as_tensor(value: Any) -> Any:
+    """Returns an array as a tensor, and anything else as it is."""
+    import numpy as np
+    import tensorflow as tf
+
+    return tf.convert_to_tensor(value) if isinstance(value, (np.ndarray, np.generic)) else value
+
+
+def as_result(value: Any) -> Any:
+    """Returns what comes out of a graph as a tensor: numbers, and values of variables."""
+    import keras
+    import tensorflow as tf
+
+    kinds = (bool, int, float, complex, str, bytes, tf.Variable, keras.Variable)
+    return tf.convert_to_tensor(value) if isinstance(value, kinds) else _as_tensor(value)
 
 
 def in_xla() -> bool:

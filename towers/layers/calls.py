@@ -23,9 +23,11 @@ from towers.ground.private_apis import (
     Operation,
     VariableWatcher,
     added_losses,
+    as_result,
     in_stateless_scope,
     is_compiled,
     order_of_gradients,
+    run_code,
     set_keras_mask,
     twin_of,
 )
@@ -134,7 +136,7 @@ class LayerCalls:
         if is_of(function, "tensorflow.", "towers.compiled.data") or in_stateless_scope():
             return original(function, *args, **kwargs)
         if self._is_first_call:
-            return function.python_function(*args, **kwargs)
+            return run_code(function, *args, **kwargs)
         twins = vars(function).setdefault(TWINS, WeakKeyDictionary())  # They live as long as it.
         is_new = self not in twins
         self.told.leaves_xla |= is_new and is_compiled(function)
@@ -159,7 +161,7 @@ class LayerCalls:
                 COMPILED_LOSSES.through(losses),
                 VariableWatcher() as watcher,
             ):
-                results = function.python_function(*args, **kwargs)
+                results = run_code(function, *args, **kwargs)
         except RuntimeError as error:
             if "tf.gradients is not supported" not in str(error):
                 raise
@@ -360,11 +362,7 @@ def as_in_graph(original: Any, /, *args: Any, **kwargs: Any) -> Any:
 
 def of_values(original: Any, nest: Any) -> Any:
     """Returns an optional of what a step returned, which without a graph may hold no variables."""
-    return original(
-        tf.nest.map_structure(
-            lambda one: tf.convert_to_tensor(one) if isinstance(one, tf.Variable) else one, nest
-        )
-    )
+    return original(tf.nest.map_structure(as_result, nest))
 
 
 def num_bytes(tensor: tf.Tensor) -> int:

@@ -12,7 +12,7 @@ import keras
 import tensorflow as tf
 
 from towers.ground.hooks import Hook
-from towers.ground.private_apis import CondBranchFuncGraph, Function, code_of, graphs_within
+from towers.ground.private_apis import CondBranchFuncGraph, Function, graphs_within, run_code
 from towers.variables.shared_variables import SharedVariables, is_seed
 
 CALL_FUNCTION = Hook(Function, "__call__")
@@ -195,7 +195,7 @@ def call_code(original: Any, function: Any, /, *args: Any, **kwargs: Any) -> Any
     """Returns what the code of a `tf.function` does: a trace would keep the values of one tower."""
     if is_of(function, "tensorflow."):  # Some of these need a graph of their own.
         return original(function, *args, **kwargs)
-    return code_of(function)(*args, **kwargs)
+    return run_code(function, *args, **kwargs)
 
 
 def is_of(function: Any, *modules: str) -> bool:

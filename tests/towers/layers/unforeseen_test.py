@@ -367,3 +367,25 @@ def test_asking_draws_nothing_of_numpys_numbers():
             return [layer(X) / layer.inner(X) for _ in range(2)]
 
     np.testing.assert_allclose(draws(1), draws(0), rtol=1e-12)
+
+
+def test_a_function_takes_and_returns_tensors_from_its_first_call_on():
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    count = tf.Variable(0)
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 4], tf.float64), tf.TensorSpec([])])
+    def signed(x, scale):
+        return model(x) * tf.cast(scale, x.dtype) ** x.shape.as_list()[1]
+
+    @tf.function
+    def counted(x, *, power):
+        count.assign_add(1)
+        return {"count": count, "power": power, "x": x.get_shape(), "rest": (signed(x, 0.5), None)}
+
+    with on_towers(2):
+        results = [counted(X.numpy(), power=2) for _ in range(3)]
+        signed(X.numpy().tolist(), 2)
+    assert [one["count"].numpy() for one in results] == [1, 2, 3]
+    assert [one["power"].numpy() for one in results] == [2, 2, 2]
+    with pytest.raises(TypeError, match="power"), on_towers(2):
+        tf.function(counted.python_function)(X)
