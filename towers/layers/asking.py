@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -22,7 +22,7 @@ from towers.ground.private_apis import could_possibly_record, flatten_layers, st
 from towers.layers.draws import draws_by_row, numbers_kept
 from towers.layers.part import LARGE, Call, Outcome, Surroundings, is_plain
 from towers.layers.scope import CallScope
-from towers.layers.sources import CONCATENATE, FIRST, KINDS, MEAN, SUM, Way
+from towers.layers.sources import CONCATENATE, FIRST, KINDS, MEAN, SUM, Way, is_differentiable
 from towers.step.sums import way_to_merge
 from towers.travel.pairs import part_sizes
 from towers.variables.shared_variables import is_seed
@@ -86,11 +86,12 @@ def ask(call: Call, devices: Sequence[str], *, traces: bool = True, trains: bool
             around = call.looks_around(rows) if traces else Surroundings()
             if around.refusal():
                 return not_cut(call, around.refusal())
-            ways = ways_of(call, rows, devices, with_all=with_all)
+            ways = ways_of(call, rows, devices, with_all=with_all, read=around.read)
             if trains and len(ways) > 1 and not isinstance(ways, str) and is_chained(call):
                 ways = CHAINED
         couples, is_linear = False, True
-        if around.has_gradient and not isinstance(ways, str):  # A tape records again.
+        is_own = around.has_gradient or around.stops_gradient
+        if is_own and not isinstance(ways, str):  # A tape records again.
             gradient = call.with_gradient(ways)
             couples, is_linear = ask_gradient(gradient, rows, devices, with_all=with_all)
     except Exception as error:  # Of any kind: it is the user's code.
@@ -173,10 +174,15 @@ def summary(error: BaseException) -> str:
 
 
 def ways_of(
-    call: Call, rows: Sequence[int], devices: Sequence[str], *, with_all: bool = False
+    call: Call,
+    rows: Sequence[int],
+    devices: Sequence[str],
+    *,
+    with_all: bool = False,
+    read: Sequence[tf.Variable] = (),
 ) -> list[Way] | str:
     """Returns how each tensor that comes out becomes one, or why towers cannot know that."""
-    found = fitting_ways(call, rows, devices, with_all=with_all)
+    found = fitting_ways(call, rows, devices, with_all=with_all, read=read)
     if isinstance(found, str):
         return found
     if any({Way(MEAN), Way(SUM)} <= fitting for fitting in found):
@@ -185,7 +191,12 @@ def ways_of(
 
 
 def fitting_ways(
-    call: Call, rows: Sequence[int], devices: Sequence[str], *, with_all: bool = False
+    call: Call,
+    rows: Sequence[int],
+    devices: Sequence[str],
+    *,
+    with_all: bool = False,
+    read: Sequence[tf.Variable] = (),
 ) -> list[set[Way]] | str:
     """Returns all ways in which each tensor that comes out may become one, or why there is none.
 
@@ -193,6 +204,7 @@ def fitting_ways(
         call, rows, devices: as in `ask`.
         with_all: whether all rows are asked together, too, if they fit a device. What follows from
             their number, such as a tenth of them, shows in no share.
+        read: variables that the layer reads and that are not Keras's.
     """
     size = int(call.leaves[rows[0]].shape[0])
     spans = list(zip(devices, shares(size, len(devices)), strict=True))
@@ -201,9 +213,11 @@ def fitting_ways(
         if count == 0:
             continue
         try:
-            with tf.device(device):
-                weights = moved_weights(call.layer, with_states=bool(found))  # First as they are.
-                columns = compare(call, rows, start, count, weights)
+            is_moved = bool(found)  # First as they are.
+            with tf.device(device), moved_in_place(read if is_moved else ()):
+                weights = moved_weights(call.layer, with_states=is_moved)
+                others = moved_arguments(call, rows) if is_moved else {}
+                columns = compare(call, rows, start, count, weights, others)
         except tf.errors.ResourceExhaustedError:
             if count < size or not found:
                 raise
@@ -234,7 +248,12 @@ def shares(size: int, num_towers: int) -> Iterator[tuple[int, int]]:
 
 
 def compare(
-    call: Call, rows: Sequence[int], start: int, count: int, weights: Mapping[int, tf.Tensor]
+    call: Call,
+    rows: Sequence[int],
+    start: int,
+    count: int,
+    weights: Mapping[int, tf.Tensor],
+    others: dict[int, tf.Tensor],
 ) -> list[set[Way]] | str:
     """Returns for each tensor the ways in which two parts of some rows make the whole.
 
@@ -243,13 +262,17 @@ def compare(
         rows: the indices of the arguments that have rows.
         start, count: the first of the rows, and how many there are.
         weights: by the variable's id, a value in place of its own.
+        others: by index, a value in place of an argument without rows.
     """
     values = {index: call.leaves[index][start : start + count] for index in rows}
     masks = {index: mask[start : start + count] for index, mask in call.masks(rows).items()}
+    is_all = count == call.leaves[rows[0]].shape[0]
     if count == 1:
         values, masks, count = (*map(doubled, (values, masks)), 2)
     middle = count // 2 + (count > 2)  # Parts of different sizes tell more.
-    values = {index: moved_from(value, middle) for index, value in values.items()}
+    if is_all:
+        values, masks = (changed(each, alike_until, middle) for each in (values, masks))
+    values, masks = (changed(each, moved_from, middle) for each in (values, masks))
     cuts = [(0, count), (0, middle), (middle, count)]
     outcomes = []
     for first, stop in cuts:
@@ -259,11 +282,18 @@ def compare(
             {index: one[first:stop] for index, one in each.items()} for each in (values, masks)
         )
         with draws_by_row(first, stop - first):
-            outcomes.append(call.part(part, own, scope))
+            outcomes.append(call.part({**others, **part}, own, scope))
     for leaf in (*tf.nest.flatten(outcomes[0].outputs), *outcomes[0].tensors()):
         if not isinstance(leaf, KNOWN):
             return f"returns or keeps a {type(leaf).__name__}, which towers do not join"
     return list(matches(outcomes, [stop - first for first, stop in cuts], weights))
+
+
+def changed(
+    each: dict[int, tf.Tensor], change: Callable[[tf.Tensor, int], tf.Tensor], place: int
+) -> dict[int, tf.Tensor]:
+    """Returns rows by index, which a function of them and the place of one of them has changed."""
+    return {index: change(rows, place) for index, rows in each.items()}
 
 
 def moved_from(rows: tf.Tensor, first: int) -> tf.Tensor:
@@ -273,9 +303,24 @@ def moved_from(rows: tf.Tensor, first: int) -> tf.Tensor:
         rest = rest * (1 - MOVED)
     elif rows.dtype.is_integer:
         rest = rest // 2
-    if (rows.dtype.is_integer or rows.dtype.is_bool) and rest.shape.rank > 1 and rest.shape[-1] > 1:
-        rest = tf.concat([rest[..., :-1], tf.zeros_like(rest[..., -1:])], axis=-1)
+    if rows.dtype.is_integer or rows.dtype.is_bool:
+        if rest.shape.rank > 1 and rest.shape[-1] > 1:
+            rest = tf.concat([rest[..., :-1], tf.zeros_like(rest[..., -1:])], axis=-1)
+        elif rows.dtype.is_bool:
+            rest = tf.concat([rest[:-1], tf.zeros_like(rest[-1:])], axis=0)
     return tf.concat([rows[:first], rest], axis=0)
+
+
+def alike_until(rows: tf.Tensor, stop: int) -> tf.Tensor:
+    """Returns rows that are all near the first before `stop`: where places are few, they want one.
+
+    No two of them are equal, if they are floats.
+    """
+    alike = tf.repeat(rows[:1], stop, axis=0)
+    if rows.dtype.is_floating:
+        factors = tf.cast(1 - MOVED * np.arange(stop) / stop, rows.dtype)
+        alike *= tf.reshape(factors, [stop] + [1] * (rows.shape.rank - 1))
+    return tf.concat([alike, rows[stop:]], axis=0)
 
 
 def doubled(values: dict[int, tf.Tensor]) -> dict[int, tf.Tensor]:
@@ -301,16 +346,44 @@ def moved_weights(layer: Any, *, with_states: bool) -> dict[int, tf.Tensor]:
     trained = set(map(id, layer.trainable_variables))
     for variable in layer.variables if with_states else layer.trainable_variables:
         value = tf.convert_to_tensor(variable.value)
-        if not value.dtype.is_floating:
-            continue
-        place = tf.cast(tf.range(tf.size(value)), tf.float64) + 1.0
-        noise = tf.cast(tf.reshape(tf.sin(place * 78.233), tf.shape(value)), value.dtype)
-        largest = tf.reduce_max(tf.abs(value))
-        size = tf.where(largest > 0, largest, tf.ones_like(largest))
-        moved[id(variable)] = value + MOVED * size * (
-            noise if id(variable) in trained else tf.abs(noise)
-        )
+        if value.dtype.is_floating:
+            noise = noise_for(value)
+            moved[id(variable)] = value + (noise if id(variable) in trained else tf.abs(noise))
     return moved
+
+
+def moved_arguments(call: Call, rows: Sequence[int]) -> dict[int, tf.Tensor]:
+    """Returns a value near its own for each argument of floats without rows, by its index."""
+    others = [index for index in range(len(call.leaves)) if index not in rows]
+    pairs = [(index, call.leaves[index]) for index in others]
+    return {index: towards_half(one) for index, one in pairs if is_differentiable(one)}
+
+
+@contextlib.contextmanager
+def moved_in_place(variables: Sequence[tf.Variable]) -> Iterator[None]:
+    """The scope in which variables that no scope of Keras's replaces have values near their own."""
+    before = [tf.identity(variable) for variable in variables]
+    try:
+        for variable, value in zip(variables, before, strict=True):
+            variable.assign(towards_half(value))
+        yield
+    finally:
+        for variable, value in zip(variables, before, strict=True):
+            variable.assign(value)
+
+
+def towards_half(value: tf.Tensor) -> tf.Tensor:
+    """Returns numbers near these: smaller ones, and larger than 0, as a part of 1 stays one."""
+    noise = tf.abs(noise_for(value))
+    return tf.where(value > 0, value - noise, value + noise)
+
+
+def noise_for(value: tf.Tensor) -> tf.Tensor:
+    """Returns numbers of both signs, of which the largest are a part of the largest of these."""
+    place = tf.cast(tf.range(tf.size(value)), tf.float64) + 1.0
+    noise = tf.cast(tf.reshape(tf.sin(place * 78.233), tf.shape(value)), value.dtype)
+    largest = tf.reduce_max(tf.abs(value))
+    return MOVED * tf.where(largest > 0, largest, tf.ones_like(largest)) * noise
 
 
 def matches(

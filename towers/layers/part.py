@@ -28,6 +28,7 @@ from towers.layers.sources import CONCATENATE, Way, is_differentiable
 from towers.variables.tower_scope import depends_on
 
 CUSTOM = b"CustomGradient-"  # What TensorFlow calls those in a graph.
+STOPPED = b"StopGradient"
 ASSIGNMENT = re.compile(rb"Assign\w*VariableOp|ResourceScatter")
 MESSAGE = re.compile(rb"Write\w*Summary|PrintV2")
 LARGE = 1024.0  # A power of two, by which numbers are scaled without rounding.
@@ -106,8 +107,10 @@ class Surroundings(NamedTuple):
             holds back, or a value that does not leave its loop or branch; print, or write a
             summary; "" if there is nothing.
         has_gradient: whether something in it has a custom gradient.
+        stops_gradient: whether it stops one. With either, it may couple what no output does.
         is_closed: whether it reads its own variables alone, each by the value that it is given or
             row by row.
+        read: the variables of floats that it reads and that are not its Keras variables.
     """
 
     takes_others: bool = False
@@ -115,7 +118,9 @@ class Surroundings(NamedTuple):
     mixes: bool = False
     refused: str = ""
     has_gradient: bool = False
+    stops_gradient: bool = False
     is_closed: bool = True
+    read: Sequence[tf.Variable] = ()
 
     def refusal(self) -> str:
         """Returns why the layer runs whole, the end of a sentence; "" if it may be cut."""
@@ -216,12 +221,10 @@ class Call:
             again = self.with_tensors(tensors, {})
             again.part({}, {}, scope)
             cut = [again.leaves[index] for index in rows]
-            for operation in values[0].graph.get_operations() if values else ():
-                if operation.type == "GatherV2":
-                    table, indices = operation.inputs[:2]
-                    for index, value in enumerate(values):
-                        if depends_on(table, [value]):
-                            tables.setdefault(index, set()).add(depends_on(indices, cut))
+            for table, indices in lookups_in(values[0].graph) if values else ():
+                for index, value in enumerate(values):
+                    if depends_on(table, [value]):
+                        tables.setdefault(index, set()).add(depends_on(indices, cut))
 
         graph = graph_of(call, self.tensors())
         outer = captured_in(graph)
@@ -232,7 +235,8 @@ class Call:
         refused = scope.left_within(graph) or refusal_of(text)
         others = scope.others.keys() - {id(global_seed_generator().state)}
         is_closed = not others and uses_of(graph, variables) <= set(reads)
-        return Surroundings(takes_others, fixed, mixed, refused, CUSTOM in text, is_closed)
+        gradients, read = (CUSTOM in text, STOPPED in text), others_read_in(graph, variables)
+        return Surroundings(takes_others, fixed, mixed, refused, *gradients, is_closed, read)
 
     def is_chained(self) -> bool:
         """Returns whether a trace shows a tensor that comes out and is computed from another one.
@@ -342,6 +346,21 @@ def refusal_of(graph_def: bytes) -> str:
     if ASSIGNMENT.search(graph_def):
         return "assigns a tf.Variable"
     return "prints, or writes a summary" if MESSAGE.search(graph_def) else ""
+
+
+def lookups_in(graph: tf.Graph) -> Iterator[tuple[tf.Tensor, tf.Tensor]]:
+    """Yields the table and the indices of each lookup of rows in a trace."""
+    operations: list[Any] = graph.get_operations()
+    for operation in operations:
+        if operation.type == "GatherV2":
+            yield operation.inputs[0], operation.inputs[1]
+
+
+def others_read_in(graph: tf.Graph, variables: Sequence[keras.Variable]) -> list[tf.Variable]:
+    """Returns the variables of floats that a trace reads besides these."""
+    known = set(map(id, map(stored_value, variables)))
+    read: Sequence[tf.Variable] = graph.variables
+    return [one for one in read if one.dtype.is_floating and id(one) not in known]
 
 
 def uses_of(graph: tf.Graph, variables: Sequence[keras.Variable]) -> set[tf.Operation]:

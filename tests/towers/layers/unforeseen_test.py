@@ -389,3 +389,76 @@ def test_a_function_takes_and_returns_tensors_from_its_first_call_on():
     assert [one["power"].numpy() for one in results] == [2, 2, 2]
     with pytest.raises(TypeError, match="power"), on_towers(2):
         tf.function(counted.python_function)(X)
+
+
+class Applied(Ready):
+    """Applies a function to what it computes and to what else it is given."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def call(self, x, *others):
+        return self.function(self.inner(x), *others)
+
+
+def mean_where(hidden, is_valid):
+    return tf.reduce_mean(tf.boolean_mask(hidden, is_valid))
+
+
+def partly_centred(hidden, part):
+    return hidden + tf.cast(part, hidden.dtype) * centred(hidden)
+
+
+def hard_by_row_soft_by_batch(hidden, _):
+    hard = tf.one_hot(tf.argmax(hidden, -1), 4, dtype=hidden.dtype)
+    soft = tf.nn.softmax(hidden, axis=0)
+    return soft + tf.stop_gradient(hard - soft)
+
+
+def with_places(hidden, _):
+    """Two experts, each with places for most of the rows; those without one are left out."""
+    chosen = tf.one_hot(tf.cast(hidden[:, 0] > 0, tf.int32), 2, dtype=hidden.dtype)
+    places = tf.shape(hidden)[0] * 3 // 4 + 1
+    has_place = tf.cumsum(chosen, axis=0) * chosen <= tf.cast(places, hidden.dtype)
+    return hidden * tf.reduce_sum(chosen * tf.cast(has_place, hidden.dtype), 1, keepdims=True)
+
+
+MOST = tf.constant(np.arange(16) > 4)
+HIDING = {
+    "mask": (mean_where, [tf.ones_like(MOST), MOST]),
+    "number": (partly_centred, [tf.constant(0.0), tf.constant(0.5)]),
+    "variable": (partly_centred, None),
+    "gradient": (hard_by_row_soft_by_batch, [tf.constant(0.0)] * 2),
+    "places": (with_places, [tf.constant(0.0)] * 2),
+}
+
+
+@pytest.mark.parametrize("kind", HIDING)
+@pytest.mark.parametrize("wrap", [lambda one: one, tf.function], ids=["eager", "traced"])
+def test_what_hides_in_the_first_batch_is_asked(kind, wrap):
+    def make():
+        function, given = HIDING[kind]
+        part = tf.Variable(0.0, trainable=False)
+        layer, waiting = Applied(function if given else lambda x: function(x, part)), given
+
+        @wrap
+        def slopes(x, *others):
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                loss = tf.reduce_sum(layer(x, *others) ** 3)
+            return loss, tape.gradient(loss, x)
+
+        def call(x):
+            nonlocal waiting
+            if waiting is None:
+                results = slopes(x)
+                part.assign(0.5)
+                return results
+            other, *waiting = waiting
+            is_crowded = kind == "places" and not waiting
+            return slopes(tf.repeat(x[:1], 16, axis=0) if is_crowded else x, other)
+
+        return call
+
+    equal_on_towers(make)
