@@ -29,6 +29,7 @@ class RowRange(NamedTuple):
     size: int
 
 
+NEXT_SEED = Hook(keras.random.SeedGenerator, "next")
 DRAWS = {name: Hook(module, name) for module, name in random_ops()}
 
 
@@ -47,14 +48,21 @@ def numbers_kept() -> Iterator[None]:
 def draws_by_row(start: int, size: int) -> Iterator[None]:
     """The scope in which rows `start` to `start + size` draw; BatchNorm is in inference mode.
 
-    Draws and BatchNorm of other threads are as ever.
+    A stateless op draws what it always does, unless Keras has just made the seed: of those, towers
+    have their own. Draws and BatchNorm of other threads are as ever.
     """
-    rows = RowRange(start, size)
+    rows, seeds = RowRange(start, size), list[Any]()
+
+    def next_seed(original: Callable[..., Any], /, *args: Any, **options: Any) -> Any:
+        seeds.append(original(*args, **options))
+        return seeds[-1]
+
     with contextlib.ExitStack() as stack:
         for kind in kinds_of(keras.layers.BatchNormalization):
             stack.enter_context(normalise(kind).through(in_inference))
         for name, hook in DRAWS.items():
-            stack.enter_context(hook.through(functools.partial(draw, name, rows)))
+            stack.enter_context(hook.through(functools.partial(draw, name, rows, seeds)))
+        stack.enter_context(NEXT_SEED.through(next_seed))
         yield
 
 
@@ -88,9 +96,25 @@ def call_in_inference(call: Callable[..., Any], *args: Any, **options: Any) -> A
 
 
 def draw(
-    op: str, rows: RowRange, original: Callable[..., Any], /, *args: Any, **options: Any
-) -> tf.Tensor:
-    """Returns what an op draws by row; a shuffle brings every row to the next place."""
+    op: str,
+    rows: RowRange,
+    seeds: list[Any],
+    original: Callable[..., Any],
+    /,
+    *args: Any,
+    **options: Any,
+) -> Any:
+    """Returns what an op draws by row; a shuffle brings every row to the next place.
+
+    Args:
+        op: its name.
+        rows: the rows that draw.
+        seeds: those that Keras has made since the last draw.
+        original, args, options: the op and its arguments.
+    """
+    if op.startswith("stateless") and not seeds:
+        return original(*args, **options)
+    seeds.clear()
     given = inspect.signature(original).bind(*args, **options)
     given.apply_defaults()
     if "shuffle" in op:

@@ -462,3 +462,12 @@ def test_what_hides_in_the_first_batch_is_asked(kind, wrap):
         return call
 
     equal_on_towers(make)
+
+
+@pytest.mark.parametrize("wrap", [lambda one: one, tf.function], ids=["eager", "traced"])
+def test_a_layer_draws_what_a_seed_of_its_callers_says(wrap):
+    class Noisy(Ready):
+        def call(self, x, seed):
+            return self.inner(x) * tf.random.stateless_uniform(tf.shape(x), seed, dtype=x.dtype)
+
+    equal_on_towers(lambda: calls_of(Noisy, lambda layer, x: layer(x, seed=[3, 4]))(wrap))
