@@ -84,14 +84,14 @@ def ask(call: Call, devices: Sequence[str], *, traces: bool = True, trains: bool
     try:
         with unnoticed():
             around = call.looks_around(rows) if traces else Surroundings()
-            if around.refusal():
-                return not_cut(call, around.refusal())
+            reason = around.refusal() or (COUPLES if traces and mixes_rows(call, rows) else "")
+            if reason:
+                return not_cut(call, reason)
             ways = ways_of(call, rows, devices, with_all=with_all, read=around.read)
             if trains and len(ways) > 1 and not isinstance(ways, str) and is_chained(call):
                 ways = CHAINED
         couples, is_linear = False, True
-        is_own = around.has_gradient or around.stops_gradient
-        if is_own and not isinstance(ways, str):  # A tape records again.
+        if around.sways_gradient() and not isinstance(ways, str):  # A tape records again.
             gradient = call.with_gradient(ways)
             couples, is_linear = ask_gradient(gradient, rows, devices, with_all=with_all)
     except Exception as error:  # Of any kind: it is the user's code.
@@ -114,6 +114,12 @@ def unnoticed() -> Iterator[None]:
     with quiet, numbers_kept(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # What a layer says of so few rows is no user's.
         yield
+
+
+def mixes_rows(call: Call, rows: Sequence[int]) -> bool:
+    """Returns whether a trace shows that a layer mixes rows; BatchNorm is in inference mode."""
+    with draws_by_row(0, int(call.leaves[rows[0]].shape[0])):
+        return call.mixes_rows(rows)
 
 
 def is_chained(call: Call) -> bool:

@@ -31,6 +31,9 @@ CUSTOM = b"CustomGradient-"  # What TensorFlow calls those in a graph.
 STOPPED = b"StopGradient"
 ASSIGNMENT = re.compile(rb"Assign\w*VariableOp|ResourceScatter")
 MESSAGE = re.compile(rb"Write\w*Summary|PrintV2")
+# Ops that compute from the whole of the axes that they are told, and those of the last axis.
+ON_AXES = re.compile("Mean|Sum|Prod|Max|Min|All|Any|EuclideanNorm|ArgMax|ArgMin|Cumsum")
+ON_LAST = re.compile("TopKV2|Unique(V2|WithCounts)?|L2Loss")
 LARGE = 1024.0  # A power of two, by which numbers are scaled without rounding.
 TENSORS = (tf.Tensor, tf.SparseTensor, tf.RaggedTensor, tf.IndexedSlices)
 ARRAYS = (*TENSORS, np.ndarray)
@@ -107,7 +110,7 @@ class Surroundings(NamedTuple):
             holds back, or a value that does not leave its loop or branch; print, or write a
             summary; "" if there is nothing.
         has_gradient: whether something in it has a custom gradient.
-        stops_gradient: whether it stops one. With either, it may couple what no output does.
+        stops_gradient: whether it stops one.
         is_closed: whether it reads its own variables alone, each by the value that it is given or
             row by row.
         read: the variables of floats that it reads and that are not its Keras variables.
@@ -121,6 +124,10 @@ class Surroundings(NamedTuple):
     stops_gradient: bool = False
     is_closed: bool = True
     read: Sequence[tf.Variable] = ()
+
+    def sways_gradient(self) -> bool:
+        """Returns whether the gradient may couple rows where no output does."""
+        return self.has_gradient or self.stops_gradient
 
     def refusal(self) -> str:
         """Returns why the layer runs whole, the end of a sentence; "" if it may be cut."""
@@ -238,6 +245,26 @@ class Call:
         gradients, read = (CUSTOM in text, STOPPED in text), others_read_in(graph, variables)
         return Surroundings(takes_others, fixed, mixed, refused, *gradients, is_closed, read)
 
+    def mixes_rows(self, rows: Sequence[int]) -> bool:
+        """Returns whether a trace shows a tensor with rows that is computed from all rows.
+
+        Their values may not tell, as where a number is far below the one at which it is clipped.
+        """
+        found: list[bool] = []
+        count = self.leaves[rows[0]].shape[0]
+
+        def call(tensors: list[tf.Tensor]) -> None:
+            again = self.with_tensors(tensors, {})
+            outcome = again.part({}, {}, CallScope(0))
+            cut = [again.leaves[index] for index in rows]
+            mixed = [one for one in reductions_in(cut[0].graph, count) if depends_on(one, cut)]
+            own = filter(is_differentiable, outcome.own_tensors())
+            out = [one for one in own if one.shape.rank and is_of(one, count)]
+            found.extend(depends_on(one, mixed) for one in out)
+
+        graph_of(call, self.tensors())
+        return any(found)
+
     def is_chained(self) -> bool:
         """Returns whether a trace shows a tensor that comes out and is computed from another one.
 
@@ -346,6 +373,27 @@ def refusal_of(graph_def: bytes) -> str:
     if ASSIGNMENT.search(graph_def):
         return "assigns a tf.Variable"
     return "prints, or writes a summary" if MESSAGE.search(graph_def) else ""
+
+
+def reductions_in(graph: tf.Graph, count: int) -> Iterator[tf.Tensor]:
+    """Yields what a trace computes from the whole of a first axis of a length."""
+    operations: list[Any] = graph.get_operations()
+    for operation in operations:
+        shape = operation.inputs[0].shape if operation.inputs else tf.TensorShape(())
+        if not shape.rank or shape[0] != count:
+            continue
+        axes: Any = ()
+        if ON_AXES.fullmatch(operation.type):
+            axes = tf.get_static_value(operation.inputs[1])
+        elif ON_LAST.fullmatch(operation.type):
+            axes = range(shape.rank) if operation.type == "L2Loss" else -1
+        if axes is not None and 0 in np.ravel(axes) % shape.rank:
+            yield from operation.outputs
+
+
+def is_of(tensor: tf.Tensor, count: int) -> bool:
+    """Returns whether a tensor may have some rows for each of so many."""
+    return tensor.shape[0] is None or tensor.shape[0] % count == 0
 
 
 def lookups_in(graph: tf.Graph) -> Iterator[tuple[tf.Tensor, tf.Tensor]]:

@@ -410,6 +410,14 @@ def partly_centred(hidden, part):
     return hidden + tf.cast(part, hidden.dtype) * centred(hidden)
 
 
+def bounded(hidden, largest):
+    return tf.clip_by_global_norm([hidden], tf.cast(largest, hidden.dtype))[0][0]
+
+
+def centred_if(hidden, flag):
+    return tf.where(flag, centred(hidden), hidden)
+
+
 def hard_by_row_soft_by_batch(hidden, _):
     hard = tf.one_hot(tf.argmax(hidden, -1), 4, dtype=hidden.dtype)
     soft = tf.nn.softmax(hidden, axis=0)
@@ -430,6 +438,8 @@ HIDING = {
     "number": (partly_centred, [tf.constant(0.0), tf.constant(0.5)]),
     "variable": (partly_centred, None),
     "gradient": (hard_by_row_soft_by_batch, [tf.constant(0.0)] * 2),
+    "bound": (bounded, [tf.constant(1e9), tf.constant(0.1)]),
+    "flag": (centred_if, [tf.constant(False), tf.constant(True)]),
     "places": (with_places, [tf.constant(0.0)] * 2),
 }
 
