@@ -1,17 +1,17 @@
 """The question whether a layer treats rows apart: parts of a batch against the whole.
 
-All rows of a first batch are asked, one tower's share at a time, each on its tower, and of a layer
-that users wrote all together. Every random
-number follows from its row, BatchNorm is in inference mode, and weights and half of the rows are
-moved, so that no branch is closed by a weight of 0, and halves have no maximum or longest row in
-common. What is left to differ is rounding.
+All rows of a first batch are asked, one tower's share at a time, each on its tower; of a layer that
+users wrote also all together, and its trace is read. Every random number follows from its row,
+BatchNorm is in inference mode, and weights and half of the rows are moved, so that no branch is
+closed by a weight of 0, and halves have no maximum or longest row in common. What is left to differ
+is rounding.
 """
 
 from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -20,15 +20,25 @@ import tensorflow as tf
 
 from towers.ground.private_apis import could_possibly_record, flatten_layers, stop_recording
 from towers.layers.draws import draws_by_row, numbers_kept
-from towers.layers.part import LARGE, Call, Outcome, Surroundings, is_plain
+from towers.layers.held import is_plain
+from towers.layers.moved import (
+    alike_until,
+    changed,
+    doubled,
+    moved_arguments,
+    moved_from,
+    moved_in_place,
+    moved_weights,
+)
+from towers.layers.part import LARGE, Call, Outcome
 from towers.layers.scope import CallScope
-from towers.layers.sources import CONCATENATE, FIRST, KINDS, MEAN, SUM, Way, is_differentiable
+from towers.layers.sources import CONCATENATE, FIRST, KINDS, MEAN, SUM, Way
+from towers.layers.traced import Surroundings, is_chained, mixes_rows, surroundings_of
 from towers.step.sums import way_to_merge
 from towers.travel.pairs import part_sizes
 from towers.variables.shared_variables import is_seed
 
 TOLERANCES = {"float64": 1e-9, "float32": 1e-4, "float16": 2e-2, "bfloat16": 5e-2}
-MOVED = 0.1  # By this part of the largest weight, or of each number of a row.
 
 CUT, INSIDE, WHOLE = "cut", "inside", "whole"
 # What a call may return: tensors, which are joined, and what is the same on all towers.
@@ -83,7 +93,7 @@ def ask(call: Call, devices: Sequence[str], *, traces: bool = True, trains: bool
     with_all = traces and len(devices) > 1
     try:
         with unnoticed():
-            around = call.looks_around(rows) if traces else Surroundings()
+            around = surroundings_of(call, rows) if traces else Surroundings()
             reason = around.refusal() or (COUPLES if traces and mixes_rows(call, rows) else "")
             if reason:
                 return not_cut(call, reason)
@@ -114,21 +124,6 @@ def unnoticed() -> Iterator[None]:
     with quiet, numbers_kept(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # What a layer says of so few rows is no user's.
         yield
-
-
-def mixes_rows(call: Call, rows: Sequence[int]) -> bool:
-    """Returns whether a trace shows that a layer mixes rows; BatchNorm is in inference mode."""
-    with draws_by_row(0, int(call.leaves[rows[0]].shape[0])):
-        return call.mixes_rows(rows)
-
-
-def is_chained(call: Call) -> bool:
-    """Returns whether a layer computes a tensor from another one that comes out; states count not.
-
-    Nobody asks for a gradient by a recurrent layer's state through its output.
-    """
-    has_states = isinstance(call.layer, (keras.layers.RNN, keras.layers.Bidirectional))
-    return not has_states and call.is_chained()
 
 
 def ask_gradient(
@@ -293,103 +288,6 @@ def compare(
         if not isinstance(leaf, KNOWN):
             return f"returns or keeps a {type(leaf).__name__}, which towers do not join"
     return list(matches(outcomes, [stop - first for first, stop in cuts], weights))
-
-
-def changed(
-    each: dict[int, tf.Tensor], change: Callable[[tf.Tensor, int], tf.Tensor], place: int
-) -> dict[int, tf.Tensor]:
-    """Returns rows by index, which a function of them and the place of one of them has changed."""
-    return {index: change(rows, place) for index, rows in each.items()}
-
-
-def moved_from(rows: tf.Tensor, first: int) -> tf.Tensor:
-    """Returns rows that are smaller from the `first` on, and shorter if they are no floats."""
-    rest = rows[first:]
-    if rows.dtype.is_floating:
-        rest = rest * (1 - MOVED)
-    elif rows.dtype.is_integer:
-        rest = rest // 2
-    if rows.dtype.is_integer or rows.dtype.is_bool:
-        if rest.shape.rank > 1 and rest.shape[-1] > 1:
-            rest = tf.concat([rest[..., :-1], tf.zeros_like(rest[..., -1:])], axis=-1)
-        elif rows.dtype.is_bool:
-            rest = tf.concat([rest[:-1], tf.zeros_like(rest[-1:])], axis=0)
-    return tf.concat([rows[:first], rest], axis=0)
-
-
-def alike_until(rows: tf.Tensor, stop: int) -> tf.Tensor:
-    """Returns rows that are all near the first before `stop`: where places are few, they want one.
-
-    No two of them are equal, if they are floats.
-    """
-    alike = tf.repeat(rows[:1], stop, axis=0)
-    if rows.dtype.is_floating:
-        factors = tf.cast(1 - MOVED * np.arange(stop) / stop, rows.dtype)
-        alike *= tf.reshape(factors, [stop] + [1] * (rows.shape.rank - 1))
-    return tf.concat([alike, rows[stop:]], axis=0)
-
-
-def doubled(values: dict[int, tf.Tensor]) -> dict[int, tf.Tensor]:
-    """Returns a single row twice, the second time with other numbers, as far as it has others."""
-
-    def other(row: tf.Tensor) -> tf.Tensor:
-        if row.dtype.is_floating:
-            return row * 1.1 + 0.1
-        return tf.reverse(row, axis=[-1]) if row.shape.rank > 1 else row
-
-    return {index: tf.concat([row, other(row)], axis=0) for index, row in values.items()}
-
-
-def moved_weights(layer: Any, *, with_states: bool) -> dict[int, tf.Tensor]:
-    """Returns a value near its own for each trainable variable of floats, by its id.
-
-    Args:
-        layer: the layer.
-        with_states: whether for others, too. These only grow: many are variances, or weights of a
-            loss that begin at 0.
-    """
-    moved = {}
-    trained = set(map(id, layer.trainable_variables))
-    for variable in layer.variables if with_states else layer.trainable_variables:
-        value = tf.convert_to_tensor(variable.value)
-        if value.dtype.is_floating:
-            noise = noise_for(value)
-            moved[id(variable)] = value + (noise if id(variable) in trained else tf.abs(noise))
-    return moved
-
-
-def moved_arguments(call: Call, rows: Sequence[int]) -> dict[int, tf.Tensor]:
-    """Returns a value near its own for each argument of floats without rows, by its index."""
-    others = [index for index in range(len(call.leaves)) if index not in rows]
-    pairs = [(index, call.leaves[index]) for index in others]
-    return {index: towards_half(one) for index, one in pairs if is_differentiable(one)}
-
-
-@contextlib.contextmanager
-def moved_in_place(variables: Sequence[tf.Variable]) -> Iterator[None]:
-    """The scope in which variables that no scope of Keras's replaces have values near their own."""
-    before = [tf.identity(variable) for variable in variables]
-    try:
-        for variable, value in zip(variables, before, strict=True):
-            variable.assign(towards_half(value))
-        yield
-    finally:
-        for variable, value in zip(variables, before, strict=True):
-            variable.assign(value)
-
-
-def towards_half(value: tf.Tensor) -> tf.Tensor:
-    """Returns numbers near these: smaller ones, and larger than 0, as a part of 1 stays one."""
-    noise = tf.abs(noise_for(value))
-    return tf.where(value > 0, value - noise, value + noise)
-
-
-def noise_for(value: tf.Tensor) -> tf.Tensor:
-    """Returns numbers of both signs, of which the largest are a part of the largest of these."""
-    place = tf.cast(tf.range(tf.size(value)), tf.float64) + 1.0
-    noise = tf.cast(tf.reshape(tf.sin(place * 78.233), tf.shape(value)), value.dtype)
-    largest = tf.reduce_max(tf.abs(value))
-    return MOVED * tf.where(largest > 0, largest, tf.ones_like(largest)) * noise
 
 
 def matches(

@@ -33,16 +33,9 @@ from towers.ground.private_apis import (
 )
 from towers.layers.asking import INSIDE, WHOLE, Answer, ask, needs_trace, not_cut
 from towers.layers.gradient import Towers
+from towers.layers.held import attributes_of, fill, is_plain, is_tensor, settings_of
 from towers.layers.known import Known
-from towers.layers.part import (
-    Call,
-    Outcome,
-    attributes_of,
-    fill,
-    is_plain,
-    is_tensor,
-    settings_of,
-)
+from towers.layers.part import Call, Outcome
 from towers.layers.reads import tapes_counted
 from towers.layers.rows import Cut, even_cut, parts_of
 from towers.layers.scope import CallScope

@@ -1,0 +1,163 @@
+"""What a layer, the layers in it and objects in these hold, before and after a call."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import keras
+import tensorflow as tf
+
+from towers.ground.private_apis import added_losses, flatten_layers
+from towers.layers.known import as_key
+
+TENSORS = (tf.Tensor, tf.SparseTensor, tf.RaggedTensor, tf.IndexedSlices)
+
+
+class Stored(NamedTuple):
+    """An attribute of a layer or of an object in it that a call changed, often to tensors.
+
+    Attributes:
+        owner, name, value: whose it is, its name, and the nest.
+        container: the list or the dict which the call has changed to these, if it did.
+    """
+
+    owner: Any
+    name: str
+    value: Any
+    container: Any
+
+
+class Held(NamedTuple):
+    """An attribute of a layer or of an object in it.
+
+    Attributes:
+        owner, value: whose it is, and what it is.
+        contents: a copy of a list or a dict, which may be changed in place; else the value.
+    """
+
+    owner: Any
+    value: Any
+    contents: Any
+
+
+def is_plain(layer: Any) -> bool:
+    """Returns whether Keras wrote a layer and those in it, and TensorFlow the functions in them."""
+    layers = flatten_layers(layer)
+    held = [vars(one).values() for one in layers if not isinstance(one, keras.Model)]
+    written = [*map(type, layers), *filter(callable, itertools.chain.from_iterable(held))]
+    modules = [getattr(one, "__module__", None) or "" for one in written]
+    others = (keras.layers.Lambda, keras.layers.TFSMLayer)  # They run what users wrote.
+    runs_others = any(isinstance(one, others) for one in layers)
+    return all(one.startswith(("keras.src.", "tensorflow.")) for one in modules) and not runs_others
+
+
+def settings_of(layer: Any) -> tuple[Any, ...]:
+    """Returns what a plain layer, and those in it, read in a call beside tensors."""
+    found: list[Any] = []
+    for owner in flatten_layers(layer):
+        if isinstance(owner, keras.Model):  # Its layers are all that it reads.
+            continue
+        losses = added_losses(owner)
+        for name, value in vars(owner).items():
+            if value is not losses and name != "_called":  # Which Keras sets at the first call.
+                found.append((id(owner), name, tuple(map(as_key, leaves_of(value)))))
+    return tuple(found)
+
+
+def leaves_of(value: Any) -> Iterator[Any]:
+    """Yields a value, or what a container holds in it, whatever its keys are."""
+    if isinstance(value, (dict, list, tuple, set)):
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from leaves_of(one)
+    else:
+        yield value
+
+
+def is_of_keras(value: Any) -> bool:
+    """Returns whether an object is one of Keras's or a variable; its own attributes are asked."""
+    known = isinstance(value, (keras.layers.Layer, keras.Variable, bool, int, float, str))
+    named = ("keras.", "tensorflow.", "towers.compiled.")  # What `fit` keeps on a model.
+    return known or value is None or type(value).__module__.startswith(named)
+
+
+def is_tensor(value: Any) -> bool:
+    """Returns whether a value is a tensor; a variable, which TensorFlow counts as one, is not."""
+    return isinstance(value, TENSORS)
+
+
+def attributes_of(layer: Any, *, others: bool = False) -> dict[tuple[int, str], Held]:
+    """Returns the attributes that hold tensors: of a layer, of those in it, of objects in these.
+
+    Args:
+        layer: the layer.
+        others: whether all others are wanted, too.
+    """
+    found = {}
+    for owner in owners_in(layer):
+        losses = added_losses(owner) if isinstance(owner, keras.layers.Layer) else None
+        for name, value in vars(owner).items():
+            if value is not losses and (others or any(map(is_tensor, leaves_of(value)))):
+                found[id(owner), name] = Held(owner, value, copied(value))
+    return found
+
+
+def taken_back(layer: Any, before: dict[tuple[int, str], Held]) -> Iterator[Stored]:
+    """Gives attributes what they held before a call, and yields what the call made of them."""
+    for (key, name), (owner, value, contents) in attributes_of(layer, others=True).items():
+        old = before.get((key, name))
+        if is_other(contents, old):
+            is_same = old is not None and old.value is value
+            restore(owner, name, old)
+            yield Stored(owner, name, *((contents, value) if is_same else (value, None)))
+
+
+def copied(value: Any) -> Any:
+    """Returns a list or a dict, and those in it, as new ones, and anything else as it is."""
+    if isinstance(value, list):
+        return list(map(copied, value))
+    if isinstance(value, dict):
+        return {key: copied(one) for key, one in value.items()}
+    return value
+
+
+def fill(container: Any, contents: Any) -> None:
+    """Gives a list or a dict other contents, also one that Keras tracks."""
+    if isinstance(container, list):
+        list.__setitem__(container, slice(None), contents)
+    elif isinstance(container, dict):
+        dict.clear(container)
+        dict.update(container, contents)
+
+
+def owners_in(layer: Any) -> Iterator[Any]:
+    """Yields a layer, the layers in it, and objects of a user's own that they hold."""
+    rest, seen = list(flatten_layers(layer)), set()
+    while rest:
+        owner = rest.pop()
+        if id(owner) not in seen:
+            seen.add(id(owner))
+            yield owner
+            for one in itertools.chain.from_iterable(map(leaves_of, list(vars(owner).values()))):
+                is_own = not (is_of_keras(one) or isinstance(one, (type, ModuleType)))
+                if is_own and hasattr(one, "__dict__") and not callable(one):
+                    rest.append(one)
+
+
+def is_other(contents: Any, before: Held | None) -> bool:
+    """Returns whether an attribute holds something else than before."""
+    if before is None:
+        return True
+    old, new = list(leaves_of(before.contents)), list(leaves_of(contents))
+    return len(old) != len(new) or any(a is not b for a, b in zip(old, new, strict=True))
+
+
+def restore(owner: Any, name: str, before: Held | None) -> None:
+    """Gives a layer the attribute that it had before a call."""
+    if before is None:
+        vars(owner).pop(name)
+    else:
+        fill(before.value, before.contents)
+        vars(owner)[name] = before.value

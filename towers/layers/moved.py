@@ -1,0 +1,112 @@
+"""Values near a call's own with which its layer is asked: no branch stays closed by a 0."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from towers.layers.part import Call
+from towers.layers.sources import is_differentiable
+
+MOVED = 0.1  # By this part of the largest weight, or of each number of a row.
+
+
+def changed(
+    each: dict[int, tf.Tensor], change: Callable[[tf.Tensor, int], tf.Tensor], place: int
+) -> dict[int, tf.Tensor]:
+    """Returns rows by index, which a function of them and the place of one of them has changed."""
+    return {index: change(rows, place) for index, rows in each.items()}
+
+
+def moved_from(rows: tf.Tensor, first: int) -> tf.Tensor:
+    """Returns rows that are smaller from the `first` on, and shorter if they are no floats."""
+    rest = rows[first:]
+    if rows.dtype.is_floating:
+        rest = rest * (1 - MOVED)
+    elif rows.dtype.is_integer:
+        rest = rest // 2
+    if rows.dtype.is_integer or rows.dtype.is_bool:
+        if rest.shape.rank > 1 and rest.shape[-1] > 1:
+            rest = tf.concat([rest[..., :-1], tf.zeros_like(rest[..., -1:])], axis=-1)
+        elif rows.dtype.is_bool:
+            rest = tf.concat([rest[:-1], tf.zeros_like(rest[-1:])], axis=0)
+    return tf.concat([rows[:first], rest], axis=0)
+
+
+def alike_until(rows: tf.Tensor, stop: int) -> tf.Tensor:
+    """Returns rows that are all near the first before `stop`: where places are few, they want one.
+
+    No two of them are equal, if they are floats.
+    """
+    alike = tf.repeat(rows[:1], stop, axis=0)
+    if rows.dtype.is_floating:
+        factors = tf.cast(1 - MOVED * np.arange(stop) / stop, rows.dtype)
+        alike *= tf.reshape(factors, [stop] + [1] * (rows.shape.rank - 1))
+    return tf.concat([alike, rows[stop:]], axis=0)
+
+
+def doubled(values: dict[int, tf.Tensor]) -> dict[int, tf.Tensor]:
+    """Returns a single row twice, the second time with other numbers, as far as it has others."""
+
+    def other(row: tf.Tensor) -> tf.Tensor:
+        if row.dtype.is_floating:
+            return row * 1.1 + 0.1
+        return tf.reverse(row, axis=[-1]) if row.shape.rank > 1 else row
+
+    return {index: tf.concat([row, other(row)], axis=0) for index, row in values.items()}
+
+
+def moved_weights(layer: Any, *, with_states: bool) -> dict[int, tf.Tensor]:
+    """Returns a value near its own for each trainable variable of floats, by its id.
+
+    Args:
+        layer: the layer.
+        with_states: whether for others, too. These only grow: many are variances, or weights of a
+            loss that begin at 0.
+    """
+    moved = {}
+    trained = set(map(id, layer.trainable_variables))
+    for variable in layer.variables if with_states else layer.trainable_variables:
+        value = tf.convert_to_tensor(variable.value)
+        if value.dtype.is_floating:
+            noise = noise_for(value)
+            moved[id(variable)] = value + (noise if id(variable) in trained else tf.abs(noise))
+    return moved
+
+
+def moved_arguments(call: Call, rows: Sequence[int]) -> dict[int, tf.Tensor]:
+    """Returns a value near its own for each argument of floats without rows, by its index."""
+    others = [index for index in range(len(call.leaves)) if index not in rows]
+    pairs = [(index, call.leaves[index]) for index in others]
+    return {index: towards_half(one) for index, one in pairs if is_differentiable(one)}
+
+
+@contextlib.contextmanager
+def moved_in_place(variables: Sequence[tf.Variable]) -> Iterator[None]:
+    """The scope in which variables that no scope of Keras's replaces have values near their own."""
+    before = [tf.identity(variable) for variable in variables]
+    try:
+        for variable, value in zip(variables, before, strict=True):
+            variable.assign(towards_half(value))
+        yield
+    finally:
+        for variable, value in zip(variables, before, strict=True):
+            variable.assign(value)
+
+
+def towards_half(value: tf.Tensor) -> tf.Tensor:
+    """Returns numbers near these: smaller ones, and larger than 0, as a part of 1 stays one."""
+    noise = tf.abs(noise_for(value))
+    return tf.where(value > 0, value - noise, value + noise)
+
+
+def noise_for(value: tf.Tensor) -> tf.Tensor:
+    """Returns numbers of both signs, of which the largest are a part of the largest of these."""
+    place = tf.cast(tf.range(tf.size(value)), tf.float64) + 1.0
+    noise = tf.cast(tf.reshape(tf.sin(place * 78.233), tf.shape(value)), value.dtype)
+    largest = tf.reduce_max(tf.abs(value))
+    return MOVED * tf.where(largest > 0, largest, tf.ones_like(largest)) * noise

@@ -1,0 +1,187 @@
+"""What a trace of a layer's call shows: where its numbers come from, and whether it mixes rows."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from towers.ground.private_apis import global_seed_generator, stored_value
+from towers.layers.draws import draws_by_row
+from towers.layers.part import Call
+from towers.layers.scope import CallScope, captured_in, graph_of
+from towers.layers.sources import is_differentiable
+from towers.variables.tower_scope import depends_on
+
+CUSTOM = b"CustomGradient-"  # What TensorFlow calls those in a graph.
+STOPPED = b"StopGradient"
+ASSIGNMENT = re.compile(rb"Assign\w*VariableOp|ResourceScatter")
+MESSAGE = re.compile(rb"Write\w*Summary|PrintV2")
+# Ops that compute from the whole of the axes that they are told, and those of the last axis.
+ON_AXES = re.compile("Mean|Sum|Prod|Max|Min|All|Any|EuclideanNorm|ArgMax|ArgMin|Cumsum")
+ON_LAST = re.compile("TopKV2|Unique(V2|WithCounts)?|L2Loss")
+
+
+class Surroundings(NamedTuple):
+    """Where the numbers of a layer come from.
+
+    Attributes:
+        takes_others: whether it takes tensors that are neither arguments nor kept.
+        fixed: the indices of the variables whose rows are looked up whatever the batch is.
+        mixes: whether rows of one variable are looked up in both ways.
+        refused: what no part of it should do: assign a `tf.Variable`, which no scope of Keras's
+            holds back, or a value that does not leave its loop or branch; print, or write a
+            summary; "" if there is nothing.
+        has_gradient: whether something in it has a custom gradient.
+        stops_gradient: whether it stops one.
+        is_closed: whether it reads its own variables alone, each by the value that it is given or
+            row by row.
+        read: the variables of floats that it reads and that are not its Keras variables.
+    """
+
+    takes_others: bool = False
+    fixed: frozenset[int] = frozenset()
+    mixes: bool = False
+    refused: str = ""
+    has_gradient: bool = False
+    stops_gradient: bool = False
+    is_closed: bool = True
+    read: Sequence[tf.Variable] = ()
+
+    def sways_gradient(self) -> bool:
+        """Returns whether the gradient may couple rows where no output does."""
+        return self.has_gradient or self.stops_gradient
+
+    def refusal(self) -> str:
+        """Returns why the layer runs whole, the end of a sentence; "" if it may be cut."""
+        if self.takes_others:
+            return "computes from tensors that are not given to it"
+        return "looks up rows of a table by the batch and besides" if self.mixes else self.refused
+
+
+def surroundings_of(call: Call, rows: Sequence[int]) -> Surroundings:
+    """Returns what a trace of the layer shows of where its numbers come from."""
+    known = {id(tensor) for tensor in call.others(rows)}
+    tables: dict[int, set[bool]] = {}
+    variables, scope = call.layer.variables, CallScope(0)
+    reads: list[tf.Operation] = []
+
+    def trace(tensors: list[tf.Tensor]) -> None:
+        values = [tf.convert_to_tensor(stored_value(variable)) for variable in variables]
+        for variable, value in zip(variables, values, strict=True):
+            scope.state_mapping[id(variable)] = value
+            reads.append(value.op)
+        again = call.with_tensors(tensors, {})
+        again.part({}, {}, scope)
+        cut = [again.leaves[index] for index in rows]
+        for table, indices in lookups_in(values[0].graph) if values else ():
+            for index, value in enumerate(values):
+                if depends_on(table, [value]):
+                    tables.setdefault(index, set()).add(depends_on(indices, cut))
+
+    graph = graph_of(trace, call.tensors())
+    outer = captured_in(graph)
+    fixed = frozenset(index for index, ways in tables.items() if ways == {False})
+    mixed = any(len(ways) > 1 for ways in tables.values())
+    takes_others = any(id(tensor) not in known for tensor in outer)
+    text = graph.as_graph_def().SerializeToString()
+    refused = scope.left_within(graph) or refusal_of(text)
+    others = scope.others.keys() - {id(global_seed_generator().state)}
+    is_closed = not others and uses_of(graph, variables) <= set(reads)
+    gradients, read = (CUSTOM in text, STOPPED in text), others_read_in(graph, variables)
+    return Surroundings(takes_others, fixed, mixed, refused, *gradients, is_closed, read)
+
+
+def mixes_rows(call: Call, rows: Sequence[int]) -> bool:
+    """Returns whether a trace shows a tensor with rows that is computed from all rows.
+
+    Their values may not tell, as where a number is far below the one at which it is clipped.
+    """
+    found: list[bool] = []
+    count = int(call.leaves[rows[0]].shape[0])
+
+    def trace(tensors: list[tf.Tensor]) -> None:
+        again = call.with_tensors(tensors, {})
+        outcome = again.part({}, {}, CallScope(0))
+        cut = [again.leaves[index] for index in rows]
+        mixed = [one for one in reductions_in(cut[0].graph, count) if depends_on(one, cut)]
+        own = filter(is_differentiable, outcome.own_tensors())
+        out = [one for one in own if one.shape.rank and is_of(one, count)]
+        found.extend(depends_on(one, mixed) for one in out)
+
+    with draws_by_row(0, count):  # BatchNorm is in inference mode.
+        graph_of(trace, call.tensors())
+    return any(found)
+
+
+def is_chained(call: Call) -> bool:
+    """Returns whether a trace shows a tensor that comes out and is computed from another one.
+
+    On towers none is: each comes out by itcall. One that comes out twice is one tensor, and an
+    argument is itcall.
+    """
+    found: list[bool] = []
+
+    def trace(tensors: list[tf.Tensor]) -> None:
+        outcome = call.with_tensors(tensors, {}).part({}, {}, CallScope(0))
+        own = {id(one): one for one in filter(is_differentiable, outcome.own_tensors())}
+        out = [one for number, one in own.items() if number not in set(map(id, tensors))]
+        found.extend(depends_on(one, [two]) for one, two in itertools.permutations(out, 2))
+
+    graph_of(trace, call.tensors())
+    return any(found)
+
+
+def refusal_of(graph_def: bytes) -> str:
+    """Returns what a graph does that no part of a call should; "" if there is nothing."""
+    if ASSIGNMENT.search(graph_def):
+        return "assigns a tf.Variable"
+    return "prints, or writes a summary" if MESSAGE.search(graph_def) else ""
+
+
+def reductions_in(graph: tf.Graph, count: int) -> Iterator[tf.Tensor]:
+    """Yields what a trace computes from the whole of a first axis of a length."""
+    operations: list[Any] = graph.get_operations()
+    for operation in operations:
+        shape = operation.inputs[0].shape if operation.inputs else tf.TensorShape(())
+        if not shape.rank or shape[0] != count:
+            continue
+        axes: Any = ()
+        if ON_AXES.fullmatch(operation.type):
+            axes = tf.get_static_value(operation.inputs[1])
+        elif ON_LAST.fullmatch(operation.type):
+            axes = range(shape.rank) if operation.type == "L2Loss" else -1
+        if axes is not None and 0 in np.ravel(axes) % shape.rank:
+            yield from operation.outputs
+
+
+def is_of(tensor: tf.Tensor, count: int) -> bool:
+    """Returns whether a tensor may have some rows for each of so many."""
+    return tensor.shape[0] is None or tensor.shape[0] % count == 0
+
+
+def lookups_in(graph: tf.Graph) -> Iterator[tuple[tf.Tensor, tf.Tensor]]:
+    """Yields the table and the indices of each lookup of rows in a trace."""
+    operations: list[Any] = graph.get_operations()
+    for operation in operations:
+        if operation.type == "GatherV2":
+            yield operation.inputs[0], operation.inputs[1]
+
+
+def others_read_in(graph: tf.Graph, variables: Sequence[keras.Variable]) -> list[tf.Variable]:
+    """Returns the variables of floats that a trace reads besides these."""
+    known = set(map(id, map(stored_value, variables)))
+    read: Sequence[tf.Variable] = graph.variables
+    return [one for one in read if one.dtype.is_floating and id(one) not in known]
+
+
+def uses_of(graph: tf.Graph, variables: Sequence[keras.Variable]) -> set[tf.Operation]:
+    """Returns the operations of a trace that take variables whole, by their handles."""
+    handles = {id(stored_value(variable).handle) for variable in variables}
+    taken = [inner.consumers() for outer, inner in graph.captures if id(outer) in handles]
+    return {op for ops in taken for op in ops if op.type != "ResourceGather"}
