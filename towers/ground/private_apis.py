@@ -301,6 +301,12 @@ def graphs_within(tensor: Any, outer: Any) -> list[Any]:
     return found
 
 
+def graphs_run_by(op: Any) -> list[Any]:
+    """Returns the graphs of the loop or the branches that an op runs."""
+    names = ("_cond_graph", "_body_graph", "_true_graph", "_false_graph")
+    return [graph for name in names if (graph := getattr(op, name, None)) is not None]
+
+
 def replace_input(op: Any, index: int, tensor: Any) -> None:
     """Gives an op that is in a graph another tensor as input."""
     op._update_input(index, tensor)

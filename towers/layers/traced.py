@@ -11,7 +11,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from towers.ground.private_apis import global_seed_generator, stored_value
+from towers.ground.private_apis import global_seed_generator, graphs_run_by, stored_value
 from towers.layers.draws import draws_by_row
 from towers.layers.part import Call
 from towers.layers.scope import CallScope, captured_in, graph_of
@@ -145,19 +145,30 @@ def refusal_of(graph_def: bytes) -> str:
 
 
 def reductions_in(graph: tf.Graph, count: int) -> Iterator[tf.Tensor]:
-    """Yields what a trace computes from the whole of a first axis of a length."""
+    """Yields what a trace computes from the whole of a first axis of a length.
+
+    So is what comes out of a loop or a branch in which that is done.
+    """
     operations: list[Any] = graph.get_operations()
     for operation in operations:
-        shape = operation.inputs[0].shape if operation.inputs else tf.TensorShape(())
-        if not shape.rank or shape[0] != count:
-            continue
-        axes: Any = ()
-        if ON_AXES.fullmatch(operation.type):
-            axes = tf.get_static_value(operation.inputs[1])
-        elif ON_LAST.fullmatch(operation.type):
-            axes = range(shape.rank) if operation.type == "L2Loss" else -1
-        if axes is not None and 0 in np.ravel(axes) % shape.rank:
+        within = itertools.chain.from_iterable(
+            reductions_in(one, count) for one in graphs_run_by(operation)
+        )
+        if reduces(operation, count) or any(True for _ in within):
             yield from operation.outputs
+
+
+def reduces(operation: tf.Operation, count: int) -> bool:
+    """Returns whether an operation computes from the whole of a first axis of a length."""
+    shape = operation.inputs[0].shape if operation.inputs else tf.TensorShape(())
+    if not shape.rank or shape[0] != count:
+        return False
+    axes: Any = ()
+    if ON_AXES.fullmatch(operation.type):
+        axes = tf.get_static_value(operation.inputs[1])
+    elif ON_LAST.fullmatch(operation.type):
+        axes = range(shape.rank) if operation.type == "L2Loss" else -1
+    return axes is not None and 0 in np.ravel(axes) % shape.rank
 
 
 def is_of(tensor: tf.Tensor, count: int) -> bool:
