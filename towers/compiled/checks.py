@@ -315,10 +315,8 @@ def check_losses_apart(
         values = tf.function(loss.call, autograph=False).get_concrete_function(*pair)
         if values.graph.variables or any(c.dtype == tf.resource for c, _ in values.graph.captures):
             raise NeedsLayersError(f"the loss '{loss.name}' uses variables")
-        answer = ask(
-            Call(Values(loss.call, loss.dtype), keras.layers.Layer.__call__, tuple(pair), {}),
-            [HOST],
-        )
+        layer = Values(loss.call, loss.dtype)  # A call does not keep it alive.
+        answer = ask(Call(layer, keras.layers.Layer.__call__, tuple(pair), {}), [HOST])
         reason = answer.not_in_step or answer.reason
         if reason or answer.way != CUT or answer.ways != [Way(CONCATENATE)]:
             reason = reason or "returns no value for each example"

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import gc
 import random
 
 import keras
@@ -141,6 +142,22 @@ OWN_CODE = {
     ),
     "an optimizer's own scale": (lambda: network(optimizer=Doubled()), "a scale_loss() of its own"),
 }
+
+
+@pytest.fixture
+def garbage_at_once():
+    """Whatever nothing refers to is collected as soon as anything is made."""
+    before = gc.get_threshold()
+    gc.freeze()
+    gc.set_threshold(20, 1, 1)
+    yield
+    gc.set_threshold(*before)
+    gc.unfreeze()
+
+
+def test_a_loss_that_is_asked_stays_alive(garbage_at_once):
+    model = network(loss=OfTheBatch(name="far"))
+    towers.fit(model, X, Y, verbose=0, towers=tower_devices(2))
 
 
 @pytest.mark.parametrize("name", OWN_CODE)
