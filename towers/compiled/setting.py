@@ -40,15 +40,15 @@ def place(
     Args:
         model: the model; its variables stay where they are.
         towers: as in `towers.fit`.
-        parameters: as in `Placement`; `auto` is where the variables are.
+        parameters: as in `Placement`; `auto` is where the variables are, or will be.
         exchange: as in `Placement`.
 
     Raises:
         ValueError: there are no such devices, or the variables are somewhere else.
     """
     devices, home = tower_devices(towers), home_of(model)
-    if parameters == "auto" and exchange == "packs" and home is not None:
-        parameters = "cpu" if home == HOST else "tower0"
+    if parameters == "auto" and exchange == "packs":  # A later call finds the variables there.
+        parameters = "cpu" if (home or Placement(devices).device) == HOST else "tower0"
     placement = Placement(devices, parameters, exchange)
     check_present(name for group in placement.groups for name in group)
     if home not in (None, placement.device):

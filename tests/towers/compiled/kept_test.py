@@ -124,8 +124,13 @@ def test_an_optimizer_of_ones_own_goes_on_with_its_slots_when_the_step_is_traced
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
 
 
-def test_layers_frozen_after_a_fit_are_trained_until_compile_as_in_keras():
-    models = network(), network()
+def not_built(layers):
+    return keras.Sequential(layers[1:])
+
+
+@pytest.mark.parametrize("kind", [keras.Sequential, not_built])
+def test_layers_frozen_after_a_fit_are_trained_until_compile_as_in_keras(kind):
+    models = network(kind), network(kind)
     fits = (
         keras.Model.fit,
         lambda *given, **options: towers.fit(*given, towers=tower_devices(2), **options),
