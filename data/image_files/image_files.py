@@ -164,10 +164,11 @@ class ImageFiles:
         if done:
             yield f"pictures {', '.join(done).format(highest=self.highest)}"
         if self.traits[FLAT]:
-            yield f"{self.traits[FLAT]:,} pictures are of one colour"
+            yield f"{count_of(self.traits[FLAT], 'picture')} of one colour"
         if self.twice:
             pairs = shortened([f"{one} and {other}" for one, other in self.twice], 3)
-            yield f"{len(self.twice):,} pictures are in two classes or parts: {', '.join(pairs)}"
+            number = count_of(len(self.twice), "picture")
+            yield f"{number} in two classes or parts: {', '.join(pairs)}"
 
 
 NO_EXAMPLES = Part([], [], np.zeros([0], np.int64), np.zeros([0], np.int64), [])
@@ -278,8 +279,8 @@ class Builder:
         parts = {name: part_of(own, numbers, several_labels) for name, own in rows.items() if own}
         if len(names) < 2 or not parts:
             raise ValueError(
-                f"{self._path} has {len(names)} classes ({', '.join(names)}). Expected "
-                "at least two, each with a picture that can be decoded."
+                f"{self._path} needs at least two classes, each with a picture that can be "
+                f"decoded. Received {', '.join(names) or 'none'}."
                 + (f" Left out were {'; '.join(self._broken[:3])}." if self._broken else "")
                 + "".join(f" {note[0].upper()}{note[1:]}." for note in self.listed.notes)
                 + " Labels that are not folders need a CSV file with the columns path and label."
