@@ -303,6 +303,11 @@ def graphs_within(tensor: Any, outer: Any) -> list[Any]:
 
 def graphs_run_by(op: Any) -> list[Any]:
     """Returns the graphs of the loop or the branches that an op runs."""
+    from tensorflow.python.ops.control_flow_util_v2 import get_func_graph
+
+    if op.type in ("Case", "StatelessCase"):
+        shapes = [one.shape for one in op.inputs[1:]]
+        return [get_func_graph(op, shapes, one.name) for one in op.get_attr("branches")]
     names = ("_cond_graph", "_body_graph", "_true_graph", "_false_graph")
     return [graph for name in names if (graph := getattr(op, name, None)) is not None]
 

@@ -23,7 +23,6 @@ from towers.layers.draws import draws_by_row, numbers_kept
 from towers.layers.held import is_plain
 from towers.layers.moved import (
     alike_until,
-    changed,
     doubled,
     moved_arguments,
     moved_from,
@@ -77,7 +76,7 @@ class Answer(NamedTuple):
 def ask(call: Call, devices: Sequence[str], *, traces: bool = True, trains: bool = False) -> Answer:
     """Returns how a layer is called, found with the values of its arguments.
 
-    It changes nothing.
+    It leaves all as it was.
 
     Args:
         call: the call.
@@ -94,10 +93,11 @@ def ask(call: Call, devices: Sequence[str], *, traces: bool = True, trains: bool
     try:
         with unnoticed():
             around = surroundings_of(call, rows) if traces else Surroundings()
-            reason = around.refusal() or (COUPLES if traces and mixes_rows(call, rows) else "")
-            if reason:
-                return not_cut(call, reason)
+            if around.refusal():
+                return not_cut(call, around.refusal())
             ways = ways_of(call, rows, devices, with_all=with_all, read=around.read)
+            if traces and not isinstance(ways, str) and mixes_rows(call, rows):
+                ways = COUPLES
             if trains and len(ways) > 1 and not isinstance(ways, str) and is_chained(call):
                 ways = CHAINED
         couples, is_linear = False, True
@@ -218,7 +218,8 @@ def fitting_ways(
             with tf.device(device), moved_in_place(read if is_moved else ()):
                 weights = moved_weights(call.layer, with_states=is_moved)
                 others = moved_arguments(call, rows) if is_moved else {}
-                columns = compare(call, rows, start, count, weights, others)
+                is_alike = is_moved and count == size
+                columns = compare(call, rows, start, count, weights, others, is_alike=is_alike)
         except tf.errors.ResourceExhaustedError:
             if count < size or not found:
                 raise
@@ -255,6 +256,8 @@ def compare(
     count: int,
     weights: Mapping[int, tf.Tensor],
     others: dict[int, tf.Tensor],
+    *,
+    is_alike: bool,
 ) -> list[set[Way]] | str:
     """Returns for each tensor the ways in which two parts of some rows make the whole.
 
@@ -264,16 +267,17 @@ def compare(
         start, count: the first of the rows, and how many there are.
         weights: by the variable's id, a value in place of its own.
         others: by index, a value in place of an argument without rows.
+        is_alike: whether the rows of one part become much the same.
     """
     values = {index: call.leaves[index][start : start + count] for index in rows}
     masks = {index: mask[start : start + count] for index, mask in call.masks(rows).items()}
-    is_all = count == call.leaves[rows[0]].shape[0]
     if count == 1:
         values, masks, count = (*map(doubled, (values, masks)), 2)
     middle = count // 2 + (count > 2)  # Parts of different sizes tell more.
-    if is_all:
-        values, masks = (changed(each, alike_until, middle) for each in (values, masks))
-    values, masks = (changed(each, moved_from, middle) for each in (values, masks))
+    for change in (alike_until, moved_from) if is_alike else (moved_from,):
+        values, masks = (
+            {index: change(one, middle) for index, one in each.items()} for each in (values, masks)
+        )
     cuts = [(0, count), (0, middle), (middle, count)]
     outcomes = []
     for first, stop in cuts:

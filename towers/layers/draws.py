@@ -114,7 +114,8 @@ def draw(
     """
     if op.startswith("stateless") and not seeds:
         return original(*args, **options)
-    seeds.clear()
+    if "full_int" not in op:  # As in a split, whose results are seeds too.
+        seeds.clear()
     given = inspect.signature(original).bind(*args, **options)
     given.apply_defaults()
     if "shuffle" in op:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,13 +13,6 @@ from towers.layers.part import Call
 from towers.layers.sources import is_differentiable
 
 MOVED = 0.1  # By this part of the largest weight, or of each number of a row.
-
-
-def changed(
-    each: dict[int, tf.Tensor], change: Callable[[tf.Tensor, int], tf.Tensor], place: int
-) -> dict[int, tf.Tensor]:
-    """Returns rows by index, which a function of them and the place of one of them has changed."""
-    return {index: change(rows, place) for index, rows in each.items()}
 
 
 def moved_from(rows: tf.Tensor, first: int) -> tf.Tensor:

@@ -8,12 +8,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from towers.ground.private_apis import global_seed_generator, graphs_run_by, stored_value
 from towers.layers.draws import draws_by_row
-from towers.layers.part import Call
+from towers.layers.held import is_tensor
+from towers.layers.part import Call, Outcome
 from towers.layers.scope import CallScope, captured_in, graph_of
 from towers.layers.sources import is_differentiable
 from towers.variables.tower_scope import depends_on
@@ -22,9 +22,11 @@ CUSTOM = b"CustomGradient-"  # What TensorFlow calls those in a graph.
 STOPPED = b"StopGradient"
 ASSIGNMENT = re.compile(rb"Assign\w*VariableOp|ResourceScatter")
 MESSAGE = re.compile(rb"Write\w*Summary|PrintV2")
-# Ops that compute from the whole of the axes that they are told, and those of the last axis.
-ON_AXES = re.compile("Mean|Sum|Prod|Max|Min|All|Any|EuclideanNorm|ArgMax|ArgMin|Cumsum")
-ON_LAST = re.compile("TopKV2|Unique(V2|WithCounts)?|L2Loss")
+ROWS = 211  # A prime that hardly any axis has but that of rows.
+# Ops in which rows stay and may mix, along one axis, and those that compute nothing from rows.
+WITHIN = re.compile("Cum(sum|prod)|(Log)?Softmax|TopKV2|Unique(V2|WithCounts)?")
+TELLS = re.compile("Shape(N)?|Size|Rank|Unpack|(Strided)?Slice|Split(V)?|TensorList.*")
+HANDLES = (tf.variant, tf.resource)
 
 
 class Surroundings(NamedTuple):
@@ -100,41 +102,49 @@ def surroundings_of(call: Call, rows: Sequence[int]) -> Surroundings:
 def mixes_rows(call: Call, rows: Sequence[int]) -> bool:
     """Returns whether a trace shows a tensor with rows that is computed from all rows.
 
-    Their values may not tell, as where a number is far below the one at which it is clipped.
+    Their values may not tell, as where a number is far below the one at which it is clipped. In the
+    trace there are `ROWS` rows, and what has an axis of so many, or of a multiple, has rows.
     """
-    found: list[bool] = []
-    count = int(call.leaves[rows[0]].shape[0])
-
-    def trace(tensors: list[tf.Tensor]) -> None:
-        again = call.with_tensors(tensors, {})
-        outcome = again.part({}, {}, CallScope(0))
-        cut = [again.leaves[index] for index in rows]
-        mixed = [one for one in reductions_in(cut[0].graph, count) if depends_on(one, cut)]
-        own = filter(is_differentiable, outcome.own_tensors())
-        out = [one for one in own if one.shape.rank and is_of(one, count)]
-        found.extend(depends_on(one, mixed) for one in out)
-
-    with draws_by_row(0, count):  # BatchNorm is in inference mode.
-        graph_of(trace, call.tensors())
-    return any(found)
+    specs = [
+        tf.TensorSpec([ROWS, *one.shape[1:]] if index in rows else one.shape, one.dtype)
+        for index, one in enumerate(call.leaves)
+        if is_tensor(one)
+    ]
+    with draws_by_row(0, ROWS):  # BatchNorm is in inference mode.
+        again, outcome = trace_of(call, specs)
+    cut = [again.leaves[index] for index in rows]
+    mixed = [one for one in reductions_in(cut[0].graph) if depends_on(one, cut)]
+    own = filter(is_differentiable, outcome.own_tensors())
+    out = [one for one in own if has_rows(one) or not one.shape.is_fully_defined()]
+    return any(depends_on(one, mixed) for one in out)
 
 
 def is_chained(call: Call) -> bool:
     """Returns whether a trace shows a tensor that comes out and is computed from another one.
 
-    On towers none is: each comes out by itcall. One that comes out twice is one tensor, and an
-    argument is itcall.
+    On towers none is: each comes out by itself. One that comes out twice is one tensor, and an
+    argument is itself. States count not: nobody asks for a gradient by a recurrent layer's state
+    through its output.
     """
-    found: list[bool] = []
+    if isinstance(call.layer, (keras.layers.RNN, keras.layers.Bidirectional)):
+        return False
+    again, outcome = trace_of(call, call.tensors())
+    given = set(map(id, again.tensors()))
+    own = {id(one): one for one in filter(is_differentiable, outcome.own_tensors())}
+    out = [one for number, one in own.items() if number not in given]
+    return any(depends_on(one, [two]) for one, two in itertools.permutations(out, 2))
+
+
+def trace_of(call: Call, specs: Sequence[Any]) -> tuple[Call, Outcome]:
+    """Returns a call in a trace with such tensors, and what comes out of it there."""
+    found: list[tuple[Call, Outcome]] = []
 
     def trace(tensors: list[tf.Tensor]) -> None:
-        outcome = call.with_tensors(tensors, {}).part({}, {}, CallScope(0))
-        own = {id(one): one for one in filter(is_differentiable, outcome.own_tensors())}
-        out = [one for number, one in own.items() if number not in set(map(id, tensors))]
-        found.extend(depends_on(one, [two]) for one, two in itertools.permutations(out, 2))
+        again = call.with_tensors(tensors, {})
+        found.append((again, again.part({}, {}, CallScope(0))))
 
-    graph_of(trace, call.tensors())
-    return any(found)
+    graph_of(trace, list(specs))
+    return found[0]
 
 
 def refusal_of(graph_def: bytes) -> str:
@@ -144,36 +154,37 @@ def refusal_of(graph_def: bytes) -> str:
     return "prints, or writes a summary" if MESSAGE.search(graph_def) else ""
 
 
-def reductions_in(graph: tf.Graph, count: int) -> Iterator[tf.Tensor]:
-    """Yields what a trace computes from the whole of a first axis of a length.
+def reductions_in(graph: tf.Graph) -> Iterator[tf.Tensor]:
+    """Yields what a trace with `ROWS` rows computes from all of them at once.
 
     So is what comes out of a loop or a branch in which that is done.
     """
     operations: list[Any] = graph.get_operations()
     for operation in operations:
-        within = itertools.chain.from_iterable(
-            reductions_in(one, count) for one in graphs_run_by(operation)
-        )
-        if reduces(operation, count) or any(True for _ in within):
+        inner = graphs_run_by(operation)
+        within = itertools.chain.from_iterable(map(reductions_in, inner))
+        if any(True for _ in within) if inner else reduces(operation):
             yield from operation.outputs
 
 
-def reduces(operation: tf.Operation, count: int) -> bool:
-    """Returns whether an operation computes from the whole of a first axis of a length."""
-    shape = operation.inputs[0].shape if operation.inputs else tf.TensorShape(())
-    if not shape.rank or shape[0] != count:
+def reduces(operation: tf.Operation) -> bool:
+    """Returns whether an operation takes tensors with rows, and the rows vanish or mix in it."""
+    given, made = operation.inputs, operation.outputs
+    if not any(map(has_rows, given)) or TELLS.fullmatch(operation.type):
         return False
-    axes: Any = ()
-    if ON_AXES.fullmatch(operation.type):
-        axes = tf.get_static_value(operation.inputs[1])
-    elif ON_LAST.fullmatch(operation.type):
-        axes = range(shape.rank) if operation.type == "L2Loss" else -1
-    return axes is not None and 0 in np.ravel(axes) % shape.rank
+    if WITHIN.fullmatch(operation.type):
+        axis: Any = tf.get_static_value(given[1]) if operation.type.startswith("Cum") else -1
+        return axis is None or has_rows(given[0], int(axis))
+    known = [one.shape.is_fully_defined() and one.dtype not in HANDLES for one in made]
+    return bool(made) and all(known) and not any(map(has_rows, made))
 
 
-def is_of(tensor: tf.Tensor, count: int) -> bool:
-    """Returns whether a tensor may have some rows for each of so many."""
-    return tensor.shape[0] is None or tensor.shape[0] % count == 0
+def has_rows(tensor: tf.Tensor, axis: int | None = None) -> bool:
+    """Returns whether an axis of a tensor, or any of them, has rows, or some for each row."""
+    if not tensor.shape.rank:
+        return False
+    sizes = tensor.shape if axis is None else [tensor.shape[axis]]
+    return any(size and size % ROWS == 0 for size in sizes)
 
 
 def lookups_in(graph: tf.Graph) -> Iterator[tuple[tf.Tensor, tf.Tensor]]:

@@ -441,6 +441,28 @@ def with_places(hidden, _):
     return hidden * tf.reduce_sum(chosen * tf.cast(has_place, hidden.dtype), 1, keepdims=True)
 
 
+def with_places_for_tokens(hidden, _):
+    """Experts for the tokens of all rows, of which each row has two."""
+    return tf.reshape(with_places(tf.reshape(hidden, [-1, 2]), _), [-1, 4])
+
+
+def bounded_whole(hidden, largest):
+    norm = tf.norm(tf.reshape(hidden, [-1]))
+    return hidden * tf.minimum(tf.constant(1.0, hidden.dtype), tf.cast(largest, norm.dtype) / norm)
+
+
+def by_similarities(hidden, flag):
+    return tf.where(flag > 0, hidden @ (tf.transpose(hidden) @ hidden), hidden)
+
+
+def shared_out(hidden, flag):
+    return tf.where(flag > 0, tf.nn.softmax(hidden, axis=0), hidden)
+
+
+def one_of_two(hidden, branch):
+    return tf.switch_case(branch, [lambda: hidden, lambda: centred(hidden)])
+
+
 MOST = tf.constant(np.arange(16) > 4)
 HIDING = {
     "mask": (mean_where, [tf.ones_like(MOST), MOST]),
@@ -451,6 +473,11 @@ HIDING = {
     "turns": (shrunk_until, [tf.constant(1e9), tf.constant(0.1)]),
     "flag": (centred_if, [tf.constant(False), tf.constant(True)]),
     "places": (with_places, [tf.constant(0.0)] * 2),
+    "places for tokens": (with_places_for_tokens, [tf.constant(0.0)] * 2),
+    "norm": (bounded_whole, [tf.constant(1e9), tf.constant(0.1)]),
+    "similarities": (by_similarities, [tf.constant(0), tf.constant(1)]),
+    "softmax": (shared_out, [tf.constant(0), tf.constant(1)]),
+    "branch": (one_of_two, [tf.constant(0), tf.constant(1)]),
 }
 
 
@@ -476,12 +503,29 @@ def test_what_hides_in_the_first_batch_is_asked(kind, wrap):
                 part.assign(0.5)
                 return results
             other, *waiting = waiting
-            is_crowded = kind == "places" and not waiting
+            is_crowded = kind.startswith("places") and not waiting
             return slopes(tf.repeat(x[:1], 16, axis=0) if is_crowded else x, other)
 
         return call
 
     equal_on_towers(make)
+
+
+APART = {
+    "experts": lambda h: tf.reduce_sum(tf.stack([h * one for one in np.linspace(0, 1, 16)]), 0),
+    "time first": lambda h: tf.reduce_mean(
+        tf.transpose(tf.repeat(h[:, None], 16, 1), [1, 0, 2]), 0
+    ),
+    "width": lambda h: h / tf.norm(tf.transpose(tf.tile(h, [1, 4])), axis=0)[:, None],
+    "each row": lambda h: tf.map_fn(lambda row: row - tf.reduce_mean(tf.tile(row, [4]), 0), h),
+}
+
+
+@pytest.mark.parametrize("kind", APART)
+def test_an_axis_as_long_as_the_batch_is_not_that_of_rows(kind, capsys):
+    layer = Applied(APART[kind])
+    equal_on_towers(lambda: layer)
+    assert "2 towers run applied" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("wrap", [lambda one: one, tf.function], ids=["eager", "traced"])
