@@ -17,6 +17,7 @@ from towers.batches.feed import Feed, StopTraining, check_end, open_feed
 from towers.batches.shards import Batches
 from towers.batches.sources import as_batches
 from towers.devices.placement import check_present
+from towers.ground.epochs import Epochs
 from towers.processes.agreement import take_from_chief
 from towers.processes.processes import Processes
 from towers.saving.checkpoint_files import Groups
@@ -168,7 +169,7 @@ class Updates:
     @property
     def order(self) -> dict[str, int]:
         """What the batches of a step follow from, besides the data, as far as it is known."""
-        return getattr(self._batches, "order", {})
+        return self._batches.order if isinstance(self._batches, Epochs) else {}
 
     def take_from_chief(self) -> None:
         """Takes the variables and the position of the chief of several processes.

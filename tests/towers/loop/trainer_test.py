@@ -297,6 +297,16 @@ def test_an_epoch_goes_on_with_the_same_batches_only(tmp_path, step):
     assert trainer.position == Position(6 + 3, 2, 0)
 
 
+def test_an_order_of_the_users_own_is_none_that_is_saved(tmp_path, step):
+    class Shuffled:
+        order = np.arange(3)
+
+        def __call__(self, epoch, first_step=0):
+            return batches(epoch, first_step)
+
+    assert towers.Trainer(step, Shuffled(), run_dir=tmp_path).train(steps=1) == "1 step done"
+
+
 def test_a_run_directory_of_another_model_is_refused_and_kept(tmp_path, step):
     towers.Trainer(step, batches, run_dir=tmp_path).train(steps=1)
     (saved,) = (tmp_path / "checkpoints").iterdir()
