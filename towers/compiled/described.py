@@ -36,8 +36,13 @@ def described(model: keras.Model) -> dict[str, Any]:
         "losses": [[plain(one.loss), plain(one.loss_weights)] for one in parts],
         "metrics": [plain(metric) for metric in (metrics.metrics if metrics else [])],
     }
+    return found | described_layers(model)
+
+
+def described_layers(model: keras.Model) -> dict[str, str]:
+    """Returns what several processes must have in common of the layers of a model."""
     layers = enumerate(flatten_layers(model))
-    return found | {f"layer {number}": layer_in_words(layer) for number, layer in layers}
+    return {f"layer {number}": layer_in_words(layer) for number, layer in layers}
 
 
 def layer_in_words(layer: keras.layers.Layer) -> str:

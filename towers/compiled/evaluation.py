@@ -23,7 +23,7 @@ from towers.compiled.checks import (
     own_method,
 )
 from towers.compiled.data import read_data, read_samples
-from towers.compiled.described import described
+from towers.compiled.described import described, described_layers
 from towers.compiled.epoch_batches import EpochData, ends_quietly
 from towers.compiled.functions import OnTowers
 from towers.compiled.input_errors import in_one_sentence
@@ -127,7 +127,7 @@ def predict(
     outputs = partial(call_own, model, "predict", calls, **hearing)
     shares = together.is_several and not together.owns_data and not is_overridden(model, "predict")
     if shares and not keeping_rows(model) and not isinstance(x, types.GeneratorType):
-        together.check(described(model))
+        together.check(described_layers(model))
         check_variables(together.processes, {"variables": model.weights})
         read = read_data(x, batch_size=batch_size, steps=steps)
         if read.num_batches is not None:

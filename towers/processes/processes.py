@@ -30,8 +30,6 @@ from towers.travel.packing import Nest, cut_by_dtype, join_by_dtype
 
 # TensorFlow's own watch comes after ours, which names who is lost.
 LATER_SECONDS = 60.0
-# The types of numbers that TensorFlow's collectives add.
-SUMMED = (tf.float32, tf.float64, tf.float16, tf.bfloat16, tf.int32, tf.int64)
 NO_SIGNAL = 0  # Stands for all reasons to stop that are not a signal.
 JOINED: dict[tuple[Any, ...], Processes] = {}  # TensorFlow joins only once, by addresses and index.
 
@@ -145,7 +143,10 @@ class Processes:
         def from_chief() -> list[tf.Tensor]:
             values = [tf.convert_to_tensor(variable) for variable in variables]
             # Collectives do not add booleans and small whole numbers.
-            sent = [v if v.dtype in SUMMED else tf.cast(v, tf.int64) for v in values]
+            sent = [
+                tf.cast(one, tf.int64) if one.dtype.is_integer or one.dtype.is_bool else one
+                for one in values
+            ]
             found = self.sum(sent if self.is_chief else list(map(tf.zeros_like, sent)))
             return [tf.cast(one, v.dtype) for one, v in zip(found, values, strict=True)]
 
