@@ -41,7 +41,7 @@ SplitDialogues = Iterable[tuple[bool, Sequence[str]]]  # Whether each is held ou
 Read = Callable[[ReadingReport, Callable[[int], None]], SplitDialogues]
 Item = TypeVar("Item")
 SUBWORD_TURNS = 400_000  # From more turns, subwords are learnt from at least about half as many.
-_READING = "-3"  # Of readers that understand the same files in another way; a run's key has none.
+_READING = "-4"  # Of readers that understand the same files in another way; a run's key has none.
 _FEW = 1000  # Dialogues that are in memory at a time.
 
 

@@ -39,7 +39,7 @@ from towers.ground.durable import publish
 from towers.ground.progress import Progress
 from towers.ground.special_ids import SEPARATOR
 
-_READING = "-2"  # Of lines as they are written, cut in another way; a run's key has none.
+_READING = "-3"  # Of readers that understand the same files in another way; a run's key has none.
 # Yields the passages of all parts; called with the report and the progress of reading them.
 Read = Callable[[TextReport, Callable[[int], None]], Iterator[Chunk]]
 
@@ -96,8 +96,7 @@ def prepare_texts(
         reader = Reader(settings.encoding, settings.field, report, progress, *kept)
         return unchanged(passages(files, reader, settings.held_out), identities)
 
-    reading = _READING if settings.text.as_written else ""
-    cache = Path(folder) / f"{settings.key(content)}{reading}"
+    cache = Path(folder) / f"{settings.key(content)}{_READING}"
     return _prepare(read, settings, cache, num_bytes, processes, write, notes, codec)
 
 

@@ -33,9 +33,8 @@ def run(options: EvaluateOptions) -> int:
         evaluation = open_evaluation(options)
         if not evaluation.session.data.test.steps_per_epoch:
             paths = options.data or RunDirectory(options.run_dir).read()["data"] or ()
-            raise ValueError(
-                f"There is no data to evaluate on in {', '.join(paths)}. Give another --data."
-            )
+            where = f" in {', '.join(paths)}" if paths else ""
+            raise ValueError(f"There is no data to evaluate on{where}. Give another --data.")
         if evaluation.session.answer_evaluator is not None:
             import_bleu()  # Not at the end of a long evaluation, where it is used.
         if options.classes:

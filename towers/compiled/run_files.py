@@ -89,7 +89,7 @@ class FitFiles:
                     f"{self.run_dir} holds a run of {recipe}, which `towers train` goes on with. "
                     "Give towers.fit another run_dir."
                 )
-            case {"fields": {}, "seed": int(), "starts": [*_, {"devices": [*_]}]}:
+            case {"recipe": str(), "fields": {}, "seed": int(), "starts": [*_, {"devices": [*_]}]}:
                 return dict(before)
         text = f"{path} is damaged. It is begun anew, so no setting is compared with before."
         warnings.warn(text, RuntimeWarning, stacklevel=levels_to_caller())

@@ -109,7 +109,7 @@ def test_a_wrong_encoding_is_told_also_if_few_bytes_are_wrong(tmp_path, as_writt
     options = {"tokenizer": "characters", "as_written": as_written, "spelled": True}
     corpus = prepare(tmp_path / "a.txt", tmp_path / "cache", lines=said, **options)
     report = "\n".join(said)
-    assert "do not decode, now U+FFFD or, normalised, a blank: 400 (first: " in report
+    assert "do not decode, now U+FFFD (blanks in normalised text): 400 (first: " in report
     instead = "\ufffd" if as_written else " "
     assert all(text.startswith(f"the caf{instead}") for text in all_text(corpus))
     assert "try another (--encoding)" in report
