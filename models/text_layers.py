@@ -183,7 +183,7 @@ def predict_unigrams(bias: keras.Variable, counts: ArrayLike) -> None:
     if found.shape != tuple(bias.shape) or not (np.isfinite(found) & (found >= 0)).all():
         raise ValueError(
             f"counts must be {bias.shape[0]} finite numbers of at least 0, one for each token. "
-            f"Received shape {found.shape}, least {found.min(initial=0):g}."
+            f"Received shape {found.shape}, least {np.min(found, initial=0):g}."
         )
     smoothed = found + 1
     bias.assign(np.log(smoothed / smoothed.sum()))

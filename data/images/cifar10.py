@@ -64,10 +64,10 @@ def read_records(path: Path) -> np.ndarray:
         )
     records = np.frombuffer(content, np.uint8).reshape(-1, RECORD_SIZE)
     labels = records[:, 0]
-    if labels.max() >= len(CLASS_NAMES):
+    if np.max(labels) >= len(CLASS_NAMES):
         raise ValueError(
-            f"{path}: expected labels in 0..{len(CLASS_NAMES) - 1}, found {labels.max()} in "
-            f"record {labels.argmax()}."
+            f"{path}: expected labels in 0..{len(CLASS_NAMES) - 1}, found {np.max(labels)} in "
+            f"record {np.argmax(labels)}."
         )
     return records
 

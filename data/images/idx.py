@@ -101,5 +101,5 @@ def _check_labels(labels: np.ndarray, num_classes: int, path: Path) -> None:
     if labels.max() >= num_classes:
         raise ValueError(
             f"{path}: expected labels in 0..{num_classes - 1}, found {labels.max()} at index "
-            f"{labels.argmax()}."
+            f"{np.argmax(labels)}."
         )

@@ -180,7 +180,7 @@ class TextCorpus(Corpus[LineCodec]):
         ids, unknown = self.part(part), self.text.vocabulary.unknown
         starts = range(0, len(ids), COUNTED)
         found = sum(np.count_nonzero(ids[start : start + COUNTED] == unknown) for start in starts)
-        return found / max(1, len(ids))
+        return int(found) / max(1, len(ids))
 
     @functools.cached_property
     def unigram_counts(self) -> np.ndarray:

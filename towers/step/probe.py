@@ -172,7 +172,7 @@ def is_near(expected: np.ndarray, received: np.ndarray, bound: float) -> bool:
         bound: the number of standard errors by which the means may differ.
     """
     difference = abs(expected.mean() - received.mean())
-    largest = max(abs(expected).max(), abs(received).max())
+    largest = max(np.max(abs(expected)), np.max(abs(received)))
     variances = [series.var(ddof=1) if series.size > 1 else 0.0 for series in (expected, received)]
     standard_error = np.sqrt(sum(variances) / expected.size)
     return not difference > TOLERANCE * largest + bound * standard_error + TINY
