@@ -96,7 +96,7 @@ def plain(value: Any) -> Any:
         return getattr(value, "__name__", type(value).__name__)
     try:
         config = value.get_config()
-    except (NotImplementedError, ValueError, TypeError, AttributeError):  # Code of the user's.
+    except Exception:  # Of any kind: it may be the user's code.
         config = {}
     defaults = inspect.signature(type(value).__init__).parameters
     given = [

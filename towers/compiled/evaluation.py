@@ -81,7 +81,7 @@ def evaluate(
         check_own_code(model, "evaluate")
         way = OnTowers(model, placement, together)
         own, scope = way.evaluation(own), way.scope
-        together.check(described(model))
+        together.check(partial(described, model))
         check_variables(together.processes, {"variables": model.weights})
     except NeedsLayersError as reason:
         if together.owns_data:
@@ -127,7 +127,7 @@ def predict(
     outputs = partial(call_own, model, "predict", calls, **hearing)
     shares = together.is_several and not together.owns_data and not is_overridden(model, "predict")
     if shares and not keeping_rows(model) and not isinstance(x, types.GeneratorType):
-        together.check(described_layers(model))
+        together.check(partial(described_layers, model))
         check_variables(together.processes, {"variables": model.weights})
         read = read_data(x, batch_size=batch_size, steps=steps)
         if read.num_batches is not None:

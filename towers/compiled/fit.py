@@ -211,7 +211,7 @@ def on_shards(
     if asked.validation_data is not None:
         check_own_code(model, "evaluate")
     settings = {"step": options, "exchange": way.exchange, "towers=": len(way.devices)}
-    together.check(asked.settings() | settings | described(model))
+    together.check(lambda: asked.settings() | settings | described(model))
     asked.verbose = together.tell(asked.verbose)
     asked.callbacks = together.callbacks(asked.callbacks)
     evaluated = None if held_out is None else way.evaluation(held_out)

@@ -83,12 +83,16 @@ class Together(NamedTuple):
         """Returns the `verbose` of this process: the chief's, and 0 in the others."""
         return verbose if self.processes.is_chief else 0
 
-    def check(self, settings: dict[str, Any]) -> None:
-        """Raises ValueError in every process unless settings and versions are the same in all."""
+    def check(self, describe: Callable[[], dict[str, Any]]) -> None:
+        """Raises ValueError in every process unless settings and versions are the same in all.
+
+        Args:
+            describe: returns the settings; a process that is alone does not call it.
+        """
         if not self.is_several:
             return
         more = {"versions": package_versions(), "data": self.owns_data}
-        check_settings(self.processes, settings | more)
+        check_settings(self.processes, describe() | more)
 
     def check_step(self, reason: object) -> object:
         """Returns why this process runs layers only; ValueError if it is one of several."""

@@ -74,30 +74,21 @@ def test_an_error_of_which_no_peer_is_the_cause_stays_what_it_is():
         assert watch.find_lost() == ""
 
 
-def test_nccl_that_cannot_connect_the_machines_is_one_line_with_a_remedy():
+@pytest.mark.parametrize("message, told", [
+    ("Ops is aborted by: NCCL: no socket.\nMore", r"^NCCL: no socket\. Set NCCL_SOCKET_IFNAME"),
+    ("Collective instance 9 expected type 0 and data_type 3 but got type 0 and ...",
+     "The processes are at different places"),
+], ids=["NCCL that cannot connect", "processes that add different things"])  # fmt: skip
+def test_what_collectives_say_is_one_line_with_a_remedy(message, told):
     addresses = free_addresses(2)
     with serve_as_tensorflow(addresses[1]):
         watch, _ = watched(addresses)
 
         @watch.naming
         def total():
-            raise tf.errors.InternalError(None, None, "Ops is aborted by: NCCL: no socket.\nMore")
-
-        with pytest.raises(RuntimeError, match=r"^NCCL: no socket\. Set NCCL_SOCKET_IFNAME"):
-            total()
-
-
-def test_processes_that_add_different_things_are_told_so():
-    addresses = free_addresses(2)
-    with serve_as_tensorflow(addresses[1]):
-        watch, _ = watched(addresses)
-
-        @watch.naming
-        def total():
-            message = "Collective instance 9 expected type 0 and data_type 3 but got type 0 and ..."
             raise tf.errors.InternalError(None, None, message)
 
-        with pytest.raises(RuntimeError, match="The processes are at different places"):
+        with pytest.raises(RuntimeError, match=told):
             total()
 
 
