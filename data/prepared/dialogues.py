@@ -8,7 +8,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from towers.data.folders import files_below
 from towers.data.prepared.caches import Write, open_or_prepare
@@ -26,7 +26,6 @@ from towers.data.reading import (
     WeightedPath,
     answers_beside,
     file_parts,
-    files_once,
     mendings,
     read_dialogues,
     repeated,
@@ -39,9 +38,8 @@ from towers.ground.progress import Progress
 Dialogues = Iterable[Sequence[str]]
 SplitDialogues = Iterable[tuple[bool, Sequence[str]]]  # Whether each is held out, and its turns.
 Read = Callable[[ReadingReport, Callable[[int], None]], SplitDialogues]
-Item = TypeVar("Item")
 SUBWORD_TURNS = 400_000  # From more turns, subwords are learnt from at least about half as many.
-_READING = "-4"  # Of readers that understand the same files in another way; a run's key has none.
+_READING = "-5"  # Of readers that understand the same files in another way; a run's key has none.
 _FEW = 1000  # Dialogues that are in memory at a time.
 
 
@@ -76,32 +74,24 @@ def prepare_files(
         ValueError: an argument or a file is wrong, or a part has no pair.
         OSError: something cannot be written; what was prepared stays.
     """
-    given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
-    weighted = weighted_paths(given)
-    is_weighted = any(one.weight != 1 for one in weighted)
-    labelled = labelled_files(weighted, settings.kind)
+    labelled = labelled_files(weighted_paths(paths), settings.kind)
     identities = identities_of(file for _, file in labelled)
     mends = mendings(fix_text=settings.fix_text, simplify=settings.simplify)
 
     def read(report: ReadingReport, progress: Callable[[int], None]) -> SplitDialogues:
-        def dialogues_of(paths: Sequence[Path], without: Sequence[Path] = ()) -> Dialogues:
-            dialogues = read_dialogues(
-                paths,
-                kind=settings.kind,
-                encoding=settings.encoding,
-                report=report,
-                layout=settings.layout,
-                mendings=mends,
-                progress=progress,
-                without=without,
-            )
-            return unchanged(dialogues, identities)
-
+        dialogues = read_dialogues(
+            paths,
+            kind=settings.kind,
+            encoding=settings.encoding,
+            report=report,
+            layout=settings.layout,
+            mendings=mends,
+            progress=progress,
+        )
+        dialogues = unchanged(dialogues, identities)
         if codec is not None:
-            return ((True, turns) for turns in dialogues_of([one.path for one in weighted]))
-        if is_weighted:
-            return _split_weighted(weighted, dialogues_of, settings.held_out)
-        return split(dialogues_of([one.path for one in weighted]), settings.held_out)
+            return ((True, turns) for turns in dialogues)
+        return repeated(split(dialogues, settings.held_out))
 
     content = digest_files(labelled)
     codec = None if settings.key(content) == trained else codec
@@ -202,35 +192,16 @@ def _files_of(path: Path) -> Iterator[Path]:
     yield from dict.fromkeys([path, *sorted(filter(Path.is_file, partners))])
 
 
-def _split_weighted(
-    weighted: Sequence[WeightedPath],
-    dialogues_of: Callable[[Sequence[Path], Sequence[Path]], Dialogues],
-    fraction: float,
-) -> SplitDialogues:
-    """Splits the dialogues of paths with weights."""
-    every = (
-        (turns, one.weight)
-        for one, without in files_once(weighted)
-        for turns in dialogues_of([one.path], without)
-    )
-    parts = split(every, fraction, turns_of=lambda one: one[0])
-    return repeated((is_held_out, turns, weight) for is_held_out, (turns, weight) in parts)
-
-
-def split(
-    dialogues: Iterable[Item],
-    fraction: float,
-    turns_of: Callable[[Item], Any] = lambda dialogue: dialogue,
-) -> Iterator[tuple[bool, Item]]:
+def split(dialogues: Dialogues, fraction: float) -> Iterator[tuple[bool, Sequence[str]]]:
     """Yields (whether it is held out, dialogue); a hash of its number decides, always the same.
 
     A dialogue of a part that a file's name tells is in it. Where one of the parts of a few
     dialogues would be empty, the last one goes there; of one dialogue, its last turns do.
     """
-    waiting: list[tuple[bool, Item]] = []
+    waiting: list[tuple[bool, Sequence[str]]] = []
     parts: set[bool] = set()
     for number, dialogue in enumerate(dialogues):
-        told = getattr(turns_of(dialogue), "is_held_out", None)
+        told = getattr(dialogue, "is_held_out", None)
         part = is_held_out(number, fraction) if told is None else told
         parts.add(part)
         waiting.append((part, dialogue))
@@ -240,7 +211,7 @@ def split(
     if len(waiting) > 1:
         part, last = waiting[-1]
         waiting[-1] = (not part, last)
-    elif waiting and isinstance(waiting[0][1], list):
+    elif waiting:
         waiting = _cut(waiting[0][1], fraction)
     yield from waiting
 

@@ -5,7 +5,7 @@ from towers.data.reading.layout import Layout
 from towers.data.reading.mending import mendings
 from towers.data.reading.paired import answers_beside
 from towers.data.reading.report import ReadingReport
-from towers.data.reading.weights import WeightedPath, files_once, repeated, weighted_paths
+from towers.data.reading.weights import WeightedPath, repeated, weighted_paths
 
 __all__ = [
     "KINDS",
@@ -14,7 +14,6 @@ __all__ = [
     "WeightedPath",
     "answers_beside",
     "file_parts",
-    "files_once",
     "mendings",
     "read_dialogues",
     "repeated",

@@ -38,6 +38,7 @@ from towers.data.reading.mending import Mending
 from towers.data.reading.messages import Turns
 from towers.data.reading.report import ENCODING_ADVICE, UNDECODED_FRACTION, ReadingReport
 from towers.data.reading.text_files import beginning_kind, beginning_of, is_code, part_name
+from towers.data.reading.weights import WeightedPath, closest_first, weighted_paths
 from towers.ground.arguments import check_choice
 from towers.ground.progress import count_of
 
@@ -154,7 +155,6 @@ def read_dialogues(
     layout: Layout | None = None,
     mendings: Sequence[Mending] = (),
     progress: Progress = lambda _: None,
-    without: Iterable[Path] = (),
 ) -> Iterator[Dialogue]:
     """Returns an iterator over the dialogues of files and folders, each a list of turns.
 
@@ -166,14 +166,14 @@ def read_dialogues(
 
     Args:
         paths: files, compressed by gzip or Zstandard or not, or folders, whose files are read in
-            the order of their names. A file that is named twice is read once.
+            the order of their names. A file that is named twice is read once. One with a weight
+            (`a.conv:2`) gives it to its dialogues.
         kind: one of `KINDS`, or auto: recognised by the first lines and the name of each file.
         encoding: the codec of the text. Byte order marks are removed.
         report: counts what is kept, skipped and repaired.
         layout: the user's names of columns in CSV, Parquet and JSON.
         mendings: applied to every turn.
         progress: called with the number of bytes that were read since the last call.
-        without: files and folders whose files are left out.
 
     Raises:
         ValueError: an argument is wrong, or a path does not exist. While reading: a file is of no
@@ -181,7 +181,7 @@ def read_dialogues(
     """
     check_choice("kind", kind, ["auto", *KINDS])
     check_encoding(encoding)
-    files = _files_of(_as_paths(paths), kind, list(without))
+    files = _files_of(weighted_paths(paths), kind)
     report = ReadingReport() if report is None else report
 
     opened = functools.partial(
@@ -195,34 +195,24 @@ def read_dialogues(
     return _read(files, kind, opened, report, layout.me if layout else "")
 
 
-def _as_paths(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> list[Path]:
-    if isinstance(paths, str | os.PathLike):
-        paths = [paths]
-    found = [Path(path) for path in paths]
-    if not found:
+def _files_of(weighted: list[WeightedPath], kind: str) -> dict[WeightedPath, list[Path]]:
+    """Returns {path: its files that no other path has}, without paths that have none left."""
+    if not weighted:
         raise ValueError("paths must name at least one file or folder. Received none.")
-    for path in found:
+    for path, _ in weighted:
         if not path.is_file() and not path.is_dir():
             raise ValueError(f"{path}: expected a file or folder with dialogues, found neither.")
-    return found
-
-
-def _files_of(paths: list[Path], kind: str, without: list[Path]) -> dict[Path, list[Path]]:
-    """Returns {path: its files that no earlier path has}, without paths that have none left."""
-    taken = {file.resolve() for path in without for file in _files_below(path, kind)}
-    files_of: dict[Path, list[Path]] = {}
-    for path in paths:
-        files = _files_below(path, kind)
+    taken: dict[Path, tuple[WeightedPath, Path]] = {}
+    for one in closest_first(weighted):
+        files = _files_below(one.path, kind)
         if not files:
-            raise ValueError(f"{path}: expected a folder with dialogues, found no file in it.")
-        new: dict[Path, Path] = {}
+            raise ValueError(f"{one.path}: expected a folder with dialogues, found no file in it.")
         for file in files:  # By links a folder may have one twice.
-            if file.resolve() not in taken:
-                new.setdefault(file.resolve(), file)
-        taken.update(new)
-        if new:
-            files_of[path] = list(new.values())
-    return files_of
+            taken.setdefault(file.resolve(), (one, file))
+    files_of: dict[WeightedPath, list[Path]] = {one: [] for one in weighted}
+    for one, file in taken.values():
+        files_of[one].append(file)
+    return {one: files for one, files in files_of.items() if files}
 
 
 def _files_below(path: Path, kind: str) -> list[Path]:
@@ -269,18 +259,18 @@ def file_parts(files_of: Mapping[Path, Sequence[Path]]) -> dict[Path, str | None
 
 
 def _read(
-    files_of: dict[Path, list[Path]],
+    files_of: dict[WeightedPath, list[Path]],
     kind: str,
     opened: Callable[[Path], DialogueFile],
     report: ReadingReport,
     me: str,
 ) -> Iterator[Dialogue]:
-    parts = file_parts(files_of)
+    parts = file_parts({one.path: files for one, files in files_of.items()})
     numbers = Counter((part or "").replace("_", " ") for part in parts.values())
     if "" not in numbers:
         told = ", ".join(f"{part} {number:,}" for part, number in numbers.items())
         report.note(f"the names of the files tell the parts: {told}")
-    for path, files in files_of.items():
+    for (path, weight), files in files_of.items():
         before = copy.deepcopy(report)
         for other in files_below(path) if path.is_dir() else ():
             if not other.is_file():
@@ -291,12 +281,13 @@ def _read(
                 report.skip("files of a further part, for `towers evaluate --data`", str(file_path))
                 continue
             dialogues = _read_file(opened(file_path), kind, is_alone=not path.is_dir())
-            if part is None:
+            if part is None and weight == 1:
                 yield from dialogues
                 continue
             for dialogue in dialogues:
                 turns = dialogue if isinstance(dialogue, Turns) else Turns(dialogue)
-                turns.is_held_out = part == "held_out"
+                turns.is_held_out = None if part is None else part == "held_out"
+                turns.weight = weight
                 yield turns
         found = report.since(before)
         if not found.num_turns and any(parts[file] != "unused" for file in files):

@@ -60,15 +60,18 @@ class Turns(list[str]):
     Attributes:
         has_roles: whether the odd turns alone are answers.
         is_held_out: whether it is for the evaluation, None where nothing tells.
+        weight: how often it is read in an epoch.
     """
 
     has_roles: bool = False
     is_held_out: bool | None = None
+    weight: float = 1.0
 
     def with_texts(self, texts: Iterable[str]) -> Turns:
         """Returns other turns of which the same is known."""
         turns = Turns(texts)
         turns.has_roles, turns.is_held_out = self.has_roles, self.is_held_out
+        turns.weight = self.weight
         return turns
 
 

@@ -19,7 +19,9 @@ class WeightedPath(NamedTuple):
     weight: float
 
 
-def weighted_paths(paths: Iterable[str | os.PathLike[str]]) -> list[WeightedPath]:
+def weighted_paths(
+    paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+) -> list[WeightedPath]:
     """Returns paths with their weights, from texts such as `a.conv:2`; without a weight it is 1.
 
     A file whose own name ends in a colon and a number is that file.
@@ -28,7 +30,7 @@ def weighted_paths(paths: Iterable[str | os.PathLike[str]]) -> list[WeightedPath
         ValueError: a weight is not above 0, or too large.
     """
     weighted = []
-    for given in paths:
+    for given in [paths] if isinstance(paths, str | os.PathLike) else paths:
         path = os.fspath(given)
         match = re.fullmatch(r"(.+):([-+]?[0-9.]+(?:e[-+]?[0-9]+)?)", path)
         if match is None or os.path.exists(path):
@@ -47,14 +49,17 @@ def weighted_paths(paths: Iterable[str | os.PathLike[str]]) -> list[WeightedPath
     return weighted
 
 
-def files_once(weighted: Iterable[WeightedPath]) -> list[tuple[WeightedPath, list[Path]]]:
-    """Returns each path with those whose files are left out of it, so that a file is read once.
+def closest_first(weighted: Sequence[WeightedPath]) -> list[WeightedPath]:
+    """Returns paths in the order in which they take their files, so that each is read once.
 
-    A file counts with the weight of what names it most closely: itself, or the deepest folder.
+    With weights, a file is of what names it most closely: itself, or the deepest folder; without
+    any, of what names it first.
 
     Raises:
         ValueError: a path has two weights.
     """
+    if all(one.weight == 1 for one in weighted):
+        return list(weighted)
     distinct: dict[Path, WeightedPath] = {}
     for one in weighted:
         first = distinct.setdefault(one.path.resolve(), one)
@@ -63,8 +68,8 @@ def files_once(weighted: Iterable[WeightedPath]) -> list[tuple[WeightedPath, lis
                 f"{one.path}: expected one weight, received {first.weight:g} and {one.weight:g}. "
                 "Name it once."
             )
-    closest = sorted(distinct, key=lambda path: (path.is_dir(), -len(path.parts)))
-    return [(one, closest[: closest.index(path)]) for path, one in distinct.items()]
+    order = sorted(distinct, key=lambda path: (path.is_dir(), -len(path.parts)))
+    return [distinct[path] for path in order]
 
 
 def num_copies(number: int, weight: float) -> int:
@@ -75,19 +80,18 @@ def num_copies(number: int, weight: float) -> int:
     >>> 40 < sum(num_copies(number, 0.5) for number in range(100)) < 60
     True
     """
-    digest = hashlib.blake2b(number.to_bytes(8, "little"), digest_size=8, salt=b"weight").digest()
     fraction = weight - int(weight)
+    if not fraction:
+        return int(weight)
+    digest = hashlib.blake2b(number.to_bytes(8, "little"), digest_size=8, salt=b"weight").digest()
     return int(weight) + (int.from_bytes(digest, "little") < fraction * 2**64)
 
 
 def repeated(
-    dialogues: Iterable[tuple[bool, Sequence[str], float]],
+    dialogues: Iterable[tuple[bool, Sequence[str]]],
 ) -> Iterator[tuple[bool, Sequence[str]]]:
-    """Yields (whether it is held out, dialogue), a training dialogue as often as its weight says.
-
-    Args:
-        dialogues: (whether it is held out, dialogue, weight).
-    """
-    for number, (is_held_out, turns, weight) in enumerate(dialogues):
-        for _ in range(1 if is_held_out else num_copies(number, weight)):
+    """Yields (whether it is held out, dialogue), a training dialogue as often as its weight says."""
+    for number, (is_held_out, turns) in enumerate(dialogues):
+        weight = 1.0 if is_held_out else getattr(turns, "weight", 1.0)
+        for _ in range(num_copies(number, weight)):
             yield is_held_out, turns

@@ -54,6 +54,14 @@ def test_no_file_is_held_out_and_trained_on(tmp_path):
     assert {trained.count(one) for one in trained if one.startswith("b")} == {3}
 
 
+def test_the_parts_that_names_tell_are_those_of_files_with_weights_too(tmp_path):
+    paths = [write_pairs(tmp_path / f"{name}.tsv", name, 50) for name in ("train", "test")]
+    corpus = prepare([f"{paths[0]}:2", paths[1]], tmp_path / "cache")
+    trained, held_out = answers_of(corpus), answers_of(corpus, "held_out")
+    assert len(trained) == 100 and all(one.startswith("train") for one in trained)
+    assert len(held_out) == 50 and all(one.startswith("test") for one in held_out)
+
+
 def test_names_of_columns_are_part_of_the_key(tmp_path):
     path = tmp_path / "talk.csv"
     rows = "".join(f"q {n},a {n},b {n}\n" for n in range(30))

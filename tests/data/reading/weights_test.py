@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from towers.data.reading import files_once, repeated, weighted_paths
+from tests.data.reading.helpers import read
+from towers.data.reading import repeated, weighted_paths
+from towers.data.reading.messages import Turns
 
 
 def test_a_weight_stands_behind_a_colon(tmp_path):
@@ -28,16 +30,19 @@ def test_a_wrong_weight_is_refused(weight):
 def test_a_file_has_the_weight_of_what_names_it_most_closely(tmp_path):
     deeper, file = tmp_path / "deeper", tmp_path / "deeper" / "a.tsv"
     deeper.mkdir()
-    file.write_text("q\ta\n")
-    weighted = weighted_paths([tmp_path, f"{file}:3", f"{deeper}:2", f"{file}:3"])
-    without = {one.path: paths for one, paths in files_once(weighted)}
-    assert without == {tmp_path: [file, deeper], file: [], deeper: [file]}
+    for path in (tmp_path / "c.tsv", deeper / "b.tsv", file):
+        path.write_text(f"{path.stem}\tanswer\n")
+    dialogues, _ = read([tmp_path, f"{file}:3", f"{deeper}:2", f"{file}:3"])
+    assert {turns[0]: getattr(turns, "weight", 1) for turns in dialogues} == dict(a=3, b=2, c=1)
+    assert len(dialogues) == 3
     with pytest.raises(ValueError, match=r"a.tsv: expected one weight, received 3 and 2"):
-        files_once(weighted_paths([f"{file}:3", f"{file}:2"]))
+        read([f"{file}:3", f"{file}:2"])
 
 
 def test_training_dialogues_come_as_often_as_they_weigh_and_held_out_ones_once():
-    dialogues = [(number % 5 == 0, [str(number)], 2.5) for number in range(1000)]
+    dialogues = [(number % 5 == 0, Turns([str(number)])) for number in range(1000)]
+    for _, turns in dialogues:
+        turns.weight = 2.5
     found = list(repeated(iter(dialogues)))
     held_out = [turns for is_held_out, turns in found if is_held_out]
     trained = [turns[0] for is_held_out, turns in found if not is_held_out]
