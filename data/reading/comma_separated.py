@@ -6,7 +6,7 @@ import collections
 import csv
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from towers.data.reading.chats import dialogues_of
@@ -84,7 +84,8 @@ def _form_of_pairs(
 
 
 def _fields(line: str, delimiter: str) -> list[str]:
-    return next(_Rows([Line(1, line, False)], delimiter), None) or []
+    _, row = next(_rows([Line(1, line, False)], delimiter), (None, None))
+    return row or []
 
 
 def read(file: DialogueFile) -> Iterator[Dialogue]:
@@ -114,9 +115,9 @@ def read(file: DialogueFile) -> Iterator[Dialogue]:
 
 def _records(file: DialogueFile, form: _Form) -> Iterator[tuple[Line, Any]]:
     lines, names = file.usable_lines(), form.names
-    rows = _Rows(itertools.islice(lines, form.num_before, None), form.delimiter)
-    for row in rows:
-        yield rows.end, None if row is None or len(row) > len(names) else _record(names, row)
+    rows = _rows(itertools.islice(lines, form.num_before, None), form.delimiter)
+    for end, row in rows:
+        yield end, None if row is None or len(row) > len(names) else _record(names, row)
 
 
 def _record(names: Sequence[str], row: Sequence[str]) -> dict[str, Any]:
@@ -124,87 +125,59 @@ def _record(names: Sequence[str], row: Sequence[str]) -> dict[str, Any]:
     return dict(zip(names, map(unpacked, row), strict=False))
 
 
-class _Rows:
-    """An iterator over the rows of CSV that are not empty.
+def _rows(lines: Iterable[Line], delimiter: str) -> Iterator[tuple[Line, list[str] | None]]:
+    """Yields the rows of CSV that are not empty, each with the line in which it ends.
 
     A quote may stand behind blanks. Where the quotes of a row do not close, a backslash before a
     quote makes it a letter, as MySQL and Spark write it. If they do not close even so, its first
     line is a row by itself and the lines after it are read again. For one that csv refuses even so
     there is None.
-
-    Args:
-        lines: of the file.
-        delimiter: between fields.
-
-    Attributes:
-        end: the line in which the last row ends.
     """
+    csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE_CHARACTERS * 2))
+    again, unread, taken = collections.deque[Line](), iter(lines), list[Line]()
 
-    def __init__(self, lines: Iterable[Line], delimiter: str):
-        csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE_CHARACTERS * 2))
-        self.end = Line(1, "", False)
-        self._delimiter = delimiter
-        self._again: collections.deque[Line] = collections.deque()
-        self._unread = iter(lines)
-        self._row: list[Line] = []  # The lines of the present row.
-        options: dict[str, Any] = {"delimiter": delimiter, "strict": True, "skipinitialspace": True}
-        self._reader = csv.reader(_Fed(self._next_text), **options)
-        doubled = _Fed(lambda: self._next_text().replace(_ESCAPED, '""'))
-        self._escaped = csv.reader(doubled, **options)
+    def reader(quote: str = _ESCAPED) -> Iterator[list[str]]:
+        """Returns a reader of what is left, with `quote` for a quote behind a backslash."""
 
-    def __iter__(self) -> _Rows:
-        return self
+        def texts() -> Iterator[str]:
+            while line := again.popleft() if again else next(unread, None):
+                taken.append(line)
+                yield _without_nul(line.text).replace(_ESCAPED, quote) + "\n"
 
-    def __next__(self) -> list[str] | None:
-        while True:
-            row = self._read(self._reader)
-            if row is None and any(_ESCAPED in line.text for line in self._row):
-                self._again.extendleft(reversed(self._row))
-                row = self._read(self._escaped)
+        return csv.reader(texts(), delimiter=delimiter, strict=True, skipinitialspace=True)
+
+    def next_row(rows: Iterator[list[str]]) -> list[str] | None:
+        taken.clear()
+        try:
+            return next(rows, None)
+        except csv.Error:
+            return None
+
+    rows = reader()
+    while True:
+        row = next_row(rows)
+        if not taken:
+            return
+        if row is None:
+            if any(_ESCAPED in line.text for line in taken):
+                again.extendleft(reversed(taken))
+                row = next_row(reader('""'))
             if row is None:
-                self.end, *after = self._row
-                self._again.extendleft(reversed(after))
-                row = self._alone(self.end.text)
-            if row != []:
-                return row
-
-    def _read(self, reader: Iterator[list[str]]) -> list[str] | None:
-        """Returns the next row, None where its quotes are not as csv wants them."""
-        self._row = []
-        try:
-            row = next(reader)
-        except csv.Error:
-            return None
-        self.end = self._row[-1]
-        return row
-
-    def _next_text(self) -> str:
-        line = self._again.popleft() if self._again else next(self._unread)
-        self._row.append(line)
-        return _without_nul(line.text) + "\n"
-
-    def _alone(self, text: str) -> list[str] | None:
-        """Returns the row of one line whose quotes are not as csv wants them, if there is one."""
-        lines, delimiter = [_without_nul(text)], self._delimiter
-        try:
-            if text.count('"') % 2:
-                return next(csv.reader(lines, delimiter=delimiter, quoting=csv.QUOTE_NONE))
-            return next(csv.reader(lines, delimiter=delimiter))
-        except csv.Error:
-            return None
+                again.extendleft(reversed(taken[1:]))
+                del taken[1:]
+                row = _alone(taken[0].text, delimiter)
+            rows = reader()  # The one before may have seen the end.
+        if row != []:
+            yield taken[-1], row
 
 
-class _Fed:
-    """An iterator that goes on after its end if there is more by then, unlike a generator."""
-
-    def __init__(self, next_text: Callable[[], str]):
-        self._next_text = next_text
-
-    def __iter__(self) -> _Fed:
-        return self
-
-    def __next__(self) -> str:
-        return self._next_text()
+def _alone(text: str, delimiter: str) -> list[str] | None:
+    """Returns the row of one line whose quotes are not as csv wants them, if there is one."""
+    options: dict[str, Any] = {"quoting": csv.QUOTE_NONE} if text.count('"') % 2 else {}
+    try:
+        return next(csv.reader([_without_nul(text)], delimiter=delimiter, **options))
+    except csv.Error:
+        return None
 
 
 def _without_nul(text: str) -> str:
