@@ -12,13 +12,13 @@ class RemoteFile:
     Attributes:
         name: of the file, below the base URL and in the local folder.
         digest: hexadecimal, of an algorithm that its length tells.
-        size: in bytes; None if it is not known, and a server may send without end.
+        size: in bytes.
         unpacks_to: the folder to take from a tar archive; None for a file kept as it is.
     """
 
     name: str
     digest: str
-    size: int | None = None
+    size: int
     unpacks_to: str | None = None
 
     @property

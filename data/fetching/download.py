@@ -105,9 +105,8 @@ def lock_part(stream: BinaryIO, part: Path) -> None:
 
 def is_published(path: Path, file: RemoteFile) -> bool:
     """Returns whether a file is there, and the published one."""
-    if not path.is_file() or (file.size is not None and path.stat().st_size != file.size):
-        return False
-    return digest(path, file.algorithm) == file.digest
+    is_whole = path.is_file() and path.stat().st_size == file.size
+    return is_whole and digest(path, file.algorithm) == file.digest
 
 
 def check_digest(path: Path, file: RemoteFile, *, remedy: str) -> None:
@@ -125,7 +124,7 @@ def digest(path: Path, algorithm: str) -> str:
     return hash_file(path, hashlib.new(algorithm, usedforsecurity=False))
 
 
-def receive(url: str, stream: BinaryIO, size: int | None) -> None:
+def receive(url: str, stream: BinaryIO, size: int) -> None:
     """Appends the missing bytes to a part file, or starts again if the server cannot resume.
 
     Raises:
@@ -133,17 +132,17 @@ def receive(url: str, stream: BinaryIO, size: int | None) -> None:
         ConnectionError: it cannot be reached, stops midway, or is too slow.
     """
     already = os.fstat(stream.fileno()).st_size
-    if size is not None and already >= size:  # It has all its bytes, and not the right ones.
+    if already >= size:  # It has all its bytes, and not the right ones.
         stream.truncate(already := 0)
     with open_url(url, first_byte=already) as response:
         if response.status != http.client.PARTIAL_CONTENT:
             stream.truncate(already := 0)
-        whole = None if response.length is None else already + response.length
-        check_size(url, whole, size)
+        if response.length is not None:
+            check_size(url, already + response.length, size)
         bar = tqdm(
             desc=Path(stream.name).stem,
             initial=already,
-            total=size or whole,
+            total=size,
             unit="B",
             unit_scale=True,
             disable=None,  # Off where stderr is no terminal.
@@ -151,15 +150,16 @@ def receive(url: str, stream: BinaryIO, size: int | None) -> None:
         with bar:
             for block in blocks(response, url):
                 already += len(block)
-                if size is not None and already > size:
-                    check_size(url, already, size)
+                check_size(url, max(already, size), size)
                 stream.write(block)
                 bar.update(len(block))
+    if already < size:
+        raise _failure(url, f"the connection ended {size - already} bytes too early")
 
 
-def check_size(url: str, found: int | None, size: int | None) -> None:
+def check_size(url: str, found: int, size: int) -> None:
     """Raises ValueError if a server has another number of bytes than the published file."""
-    if found is not None and size is not None and found != size:
+    if found != size:
         raise ValueError(
             f"{url}: expected {size} bytes, the server has {found} or more. It is not the "
             "published file: fetch it from another address with --url."
@@ -184,12 +184,10 @@ def open_url(url: str, *, first_byte: int) -> http.client.HTTPResponse:
 
 
 def blocks(response: http.client.HTTPResponse, url: str) -> Iterator[bytes]:
-    """Yields the body in blocks; ConnectionError if it ends too early."""
-    missing = response.length
+    """Yields the body in blocks; ConnectionError if it is broken off or too slow."""
     began, received = time.monotonic(), 0
     try:
         while block := response.read1(BLOCK_SIZE):
-            missing = None if missing is None else missing - len(block)
             received += len(block)
             yield block
             passed = time.monotonic() - began
@@ -197,8 +195,6 @@ def blocks(response: http.client.HTTPResponse, url: str) -> Iterator[bytes]:
                 raise TimeoutError(f"{received} bytes in {passed:.0f} seconds are too few")
     except (OSError, http.client.HTTPException) as error:
         raise _failure(url, reason_of(error)) from error
-    if missing:
-        raise _failure(url, f"the connection ended {missing} bytes too early")
 
 
 def _failure(url: str, reason: object) -> ConnectionError:

@@ -90,7 +90,7 @@ def num_copies(number: int, weight: float) -> int:
 def repeated(
     dialogues: Iterable[tuple[bool, Sequence[str]]],
 ) -> Iterator[tuple[bool, Sequence[str]]]:
-    """Yields (whether it is held out, dialogue), a training dialogue as often as its weight says."""
+    """Yields (whether it is held out, dialogue), one to train on as often as its weight says."""
     for number, (is_held_out, turns) in enumerate(dialogues):
         weight = 1.0 if is_held_out else getattr(turns, "weight", 1.0)
         for _ in range(num_copies(number, weight)):

@@ -23,7 +23,7 @@ import hashlib
 from towers.data.fetching import data_sets
 from towers.data.fetching.data_sets import DataSet, RemoteFile
 content = bytes(range(256)) * 4000
-file = RemoteFile("small.bin", hashlib.sha256(content).hexdigest())
+file = RemoteFile("small.bin", hashlib.sha256(content).hexdigest(), len(content))
 data_sets.DATA_SETS["small"] = DataSet("", (file,))
 """
 NAMES = ("continued", "export", "prepare", "download", "fresh")

@@ -33,8 +33,8 @@ def test_a_file_has_the_weight_of_what_names_it_most_closely(tmp_path):
     for path in (tmp_path / "c.tsv", deeper / "b.tsv", file):
         path.write_text(f"{path.stem}\tanswer\n")
     dialogues, _ = read([tmp_path, f"{file}:3", f"{deeper}:2", f"{file}:3"])
-    assert {turns[0]: getattr(turns, "weight", 1) for turns in dialogues} == dict(a=3, b=2, c=1)
-    assert len(dialogues) == 3
+    weights = [(turns[0], getattr(turns, "weight", 1)) for turns in dialogues]
+    assert sorted(weights) == [("a", 3), ("b", 2), ("c", 1)]
     with pytest.raises(ValueError, match=r"a.tsv: expected one weight, received 3 and 2"):
         read([f"{file}:3", f"{file}:2"])
 
