@@ -87,11 +87,11 @@ class Part:
 
 @dataclasses.dataclass(frozen=True)
 class ImageFiles:
-    """An image set in files.
+    """An image set in files; without pictures, what a network knows that has learnt its classes.
 
     Attributes:
-        path: of the folder or the file.
         class_names: in the order of the labels.
+        path: of the folder or the file.
         parts: by name; a part without an example is absent.
         broken: names of the pictures that are left out, with the reasons.
         lost: how many of them each class would have.
@@ -102,16 +102,16 @@ class ImageFiles:
         key: a digest of the labels and of the pictures' bytes, in their order.
     """
 
-    path: Path
     class_names: tuple[str, ...]
-    parts: dict[str, Part]
-    broken: list[str]
-    lost: Counter[str]
-    listed: Listed
-    traits: Counter[str]
-    highest: int
-    twice: list[tuple[str, str]]
-    key: str
+    path: Path = Path()
+    parts: dict[str, Part] = dataclasses.field(default_factory=dict)
+    broken: list[str] = dataclasses.field(default_factory=list)
+    lost: Counter[str] = dataclasses.field(default_factory=Counter)
+    listed: Listed = dataclasses.field(default_factory=Listed)
+    traits: Counter[str] = dataclasses.field(default_factory=Counter)
+    highest: int = HIGHEST
+    twice: list[tuple[str, str]] = dataclasses.field(default_factory=list)
+    key: str = "no pictures"
 
     @property
     def num_classes(self) -> int:
@@ -172,22 +172,6 @@ class ImageFiles:
 
 
 NO_EXAMPLES = Part([], [], np.zeros([0], np.int64), np.zeros([0], np.int64), [])
-
-
-def no_image_files(class_names: Sequence[str], highest: int) -> ImageFiles:
-    """Returns an image set without pictures, for a network that knows its classes."""
-    return ImageFiles(
-        path=Path(),
-        class_names=tuple(class_names),
-        parts={},
-        broken=[],
-        lost=Counter(),
-        listed=Listed(),
-        traits=Counter(),
-        highest=highest or HIGHEST,
-        twice=[],
-        key="no pictures",
-    )
 
 
 def shortened(texts: Sequence[str], most: int = MOST_NAMED) -> list[str]:

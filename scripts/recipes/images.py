@@ -120,12 +120,12 @@ def remake_data(
     fields: Fields, folder: Path | None, seed: int, about: dict[str, Any], text: None, key: Any
 ) -> Data:
     """Returns the data for a trained network, which keeps its classes; none without pictures."""
-    from towers.data.image_files.image_files import no_image_files
+    from towers.data.image_files.image_files import HIGHEST, ImageFiles
 
-    known = {"class_names": about["classes"], "highest": about.get("highest", 0)}
+    names, highest = tuple(about["classes"]), about.get("highest", 0)
     if folder is None or not folder.exists():
-        return data_of(fields, no_image_files(**known), seed, about)
-    return data_of(fields, open_files(fields, folder, **known), seed)
+        return data_of(fields, ImageFiles(names, highest=highest or HIGHEST), seed, about)
+    return data_of(fields, open_files(fields, folder, class_names=names, highest=highest), seed)
 
 
 def data_of(
