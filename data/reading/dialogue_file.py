@@ -203,10 +203,11 @@ def read_lines(
     for text in decoded_chunks(path, encoding, progress):
         is_old = "\r" in text.rstrip("\r") and "\n" not in text if is_old is None else is_old
         text = text.replace("\r", "\n") if is_old else text
-        *ended, rest = (rest + text).split("\n")
-        for line in ended:
-            yield _line(number, line, is_cut, most_characters)
-            number, is_cut = number + 1, False
+        more, *lines = text.split("\n")
+        rest += more  # In place: of a long line the beginning is not copied again and again.
+        for line in lines:
+            yield _line(number, rest, is_cut, most_characters)
+            number, rest, is_cut = number + 1, line, False
         if len(rest) > most_characters:
             rest, is_cut = rest[:most_characters], True
     if rest:

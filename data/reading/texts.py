@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from towers.data.compression import Progress, decoded
+from towers.data.reading.dialogue_file import read_lines
 from towers.data.reading.encodings import check_decoded, told_encoding
 from towers.data.reading.parquet import rows_of
 from towers.data.reading.report import (
@@ -162,7 +163,7 @@ class Reader(NamedTuple):
 def _plain(path: Path, reader: Reader) -> Iterator[list[str]]:
     """Yields the lines of a file of text."""
     rest = ""
-    for chunk in _decoded(path, reader, translate=not reader.as_written):
+    for chunk in _decoded(path, reader):
         whole, end, rest = (rest + chunk).rpartition("\n")
         if end:
             yield reader.lines_of(whole, path)
@@ -178,15 +179,15 @@ def _json_lines(path: Path, reader: Reader) -> Iterator[str]:
     num_read, other = 0, ""
     expected = f"expected an object with the text in {reader.field!r}"
     advice = "Name the field with --set text_field=NAME."
-    for number, line in enumerate(_records(path, reader), 1):
-        place = f"{path}:{number}"
-        if line is None:
+    for line in read_lines(path, reader.encoding, reader.progress, MAX_RECORD_CHARACTERS):
+        place = f"{path}:{line.number}"
+        if line.is_cut:
             reader.report.skip("records that are too long", place)
-        elif line.strip():
-            value, found = _field_of(line, reader.field)
+        elif line.text.strip():
+            value, found = _field_of(line.text, reader.field)
             if value is None:
                 other = other or f"{place}: {expected}, found {found}. {advice}"
-                if not num_read and number >= ENOUGH_RECORDS:
+                if not num_read and line.number >= ENOUGH_RECORDS:
                     raise ValueError(other)
                 reader.report.skip(f"records without a text in {reader.field!r}", place)
             else:
@@ -194,20 +195,6 @@ def _json_lines(path: Path, reader: Reader) -> Iterator[str]:
                 yield value
     if other and not num_read:
         raise ValueError(other)
-
-
-def _records(path: Path, reader: Reader) -> Iterator[str | None]:
-    """Yields the lines of a file of any length up to a bound; None for a longer one."""
-    parts: list[str] = []
-    length = 0
-    for chunk in _decoded(path, reader, translate=True):
-        *whole, last = chunk.split("\n")
-        for line in whole:
-            yield "".join([*parts, line]) if length <= MAX_RECORD_CHARACTERS else None
-            parts, length = [], 0
-        length += len(last)
-        parts = [*parts, last] if length <= MAX_RECORD_CHARACTERS else []
-    yield "".join(parts) if length <= MAX_RECORD_CHARACTERS else None
 
 
 def _field_of(line: str, name: str) -> tuple[str | None, str]:
@@ -245,13 +232,14 @@ def _parquet(path: Path, reader: Reader) -> Iterator[str]:
             reader.report.skip("rows without a text", str(path))
 
 
-def _decoded(path: Path, reader: Reader, *, translate: bool) -> Iterator[str]:
-    """Yields the decoded text of a file, compressed or not; marks of byte order are removed.
+def _decoded(path: Path, reader: Reader) -> Iterator[str]:
+    """Yields the decoded text of a file, compressed or not, whose ends of lines are \\n.
 
-    As it is written, one inside of a text stays. With `translate`, any end of a line is \\n.
+    Marks of byte order are removed. As it is written, ends of lines stay, and a mark inside.
     """
     decoder: Any = codecs.getincrementaldecoder(told_encoding(path, reader.encoding))("replace")
-    decoder = io.IncrementalNewlineDecoder(decoder, translate=True) if translate else decoder
+    if not reader.as_written:
+        decoder = io.IncrementalNewlineDecoder(decoder, translate=True)
     is_first = True
     for text in decoded(path, decoder, CHUNK_BYTES, reader.progress):
         if not reader.as_written:
