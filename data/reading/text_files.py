@@ -23,7 +23,6 @@ from towers.data.folders import (
 )
 from towers.data.reading.encodings import marked_encoding
 from towers.data.reading.parquet import MAGIC
-from towers.data.text.files import reason_of
 
 KINDS = {
     "text": (".txt", ".text", ".md", ".tokens"),
@@ -203,7 +202,7 @@ def kind_of(path: Path) -> str:
     """Returns the kind of a file by its name; any other name is that of a text.
 
     Raises:
-        ValueError: it cannot be read, or is of a kind that is no text.
+        ValueError: it is of a kind that is no text.
     """
     if not path.is_file() and path.exists():
         raise ValueError(f"{path}: expected a file, found a pipe or a device. Save the text first.")
@@ -213,17 +212,9 @@ def kind_of(path: Path) -> str:
             return "json_lines"
         if suffix in suffixes.split():
             raise _other_kind(path, f"a {suffix} file ({kind})", kind)
-    try:
-        with path.open("rb") as file:
-            begin = file.read(len(MAGIC))
-    except OSError as error:
-        raise ValueError(
-            f"{path}: expected a file to read, found: {reason_of(error)}. Check the path and its "
-            "permissions."
-        ) from error
+    begin = beginning_of(path)
     if begin.startswith(MAGIC):
         return "parquet"
-    begin = beginning_of(path)
     own = next((kind for kind, suffixes in KINDS.items() if suffix in suffixes), "text")
     told = () if is_code(path) else BEGINNINGS if suffix == ".md" else (*BEGINNINGS, *_KEPT)
     kind = beginning_kind(begin, told)
