@@ -100,15 +100,15 @@ def read_array(file: DialogueFile) -> Iterator[Dialogue]:
 
 
 def _records(file: DialogueFile) -> Iterator[tuple[int, Any]]:
-    """Yields (number of its first line, record) for each record."""
+    """Yields (number of its first line, record) for each; ValueError if the file breaks off."""
     decode = json.JSONDecoder().raw_decode
     buffer, number, opened = "", 1, ""
     limit, tried, last = MAX_RECORD_CHARACTERS, 0, "\n"
-    for chunk in file.chunks():
+    for chunk in itertools.chain(file.chunks(), [""]):  # At the end all that is left is tried.
         before, last = last, chunk[-1:] or last
         file.report.num_lines += chunk.count("\n") + (before == "\n") - (last == "\n")
         buffer += chunk
-        if len(buffer) < 2 * tried:
+        if chunk and len(buffer) < 2 * tried:
             continue  # Half a record: what is tried again and again would take squared time.
         index = 0
         while True:
@@ -132,23 +132,7 @@ def _records(file: DialogueFile) -> Iterator[tuple[int, Any]]:
         tried = len(rest) if opened == "{" else 0
         if len(rest) > limit or (rest and (not opened or rest[0] not in "{[]")):
             break
-    yield from _last_records(file, buffer, number, opened)
-
-
-def _last_records(
-    file: DialogueFile, buffer: str, number: int, opened: str
-) -> Iterator[tuple[int, Any]]:
-    """Yields what the end of a file holds; raises ValueError if it breaks off."""
     rest = _BETWEEN.sub("", buffer, count=1)
-    decode = json.JSONDecoder().raw_decode
-    while opened == "{" and rest:
-        try:
-            record, end = decode(rest)
-        except (ValueError, RecursionError):
-            break
-        yield number, record
-        number += buffer.count("\n", 0, len(buffer) - len(rest) + end)
-        buffer = rest = _BETWEEN.sub("", rest[end:], count=1)
     is_whole = rest.startswith("]") if opened == "[" else opened == "{" and not rest
     if not is_whole:
         number += buffer.count("\n", 0, len(buffer) - len(rest))

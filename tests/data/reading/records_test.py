@@ -127,6 +127,7 @@ def test_an_array_may_begin_with_a_long_record(tmp_path):
         (b'[{"turns": ["q", "a"]}\n', r"talk.json:2: .*the end of the file"),
         (b'[{"turns": ["q", "a"]}, 7]', r"talk.json:1: expected a JSON array .*found '7"),
         (b'7 {"turns": ["q", "a"]}', r"talk.json:1: expected a JSON array"),
+        (b'{\n"turns": ["q", "a"]}\n7\n{"turns": ["r", "b"]}', r"talk.json:3: .*found '7"),
     ],
 )
 def test_a_damaged_array_is_named_by_file_and_line(tmp_path, content, message):
