@@ -14,7 +14,7 @@ from towers.ground.special_ids import PAD, SEPARATOR, UNKNOWN
 from .files import read_text
 from .settings import TextSettings
 from .subwords import SUBWORD_FILE
-from .tokenizers import alphabet_of, make_tokenizer
+from .tokenizers import make_tokenizer
 from .vocabulary import Unit, Vocabulary, build_vocabulary
 from .words import WordVocabulary, build_words
 
@@ -201,7 +201,8 @@ def learn_vocabulary(
     """
     if settings.has_whole_words:
         return build_words(counts, size)
-    if alphabet := alphabet_of(settings):
+    if settings.has_alphabet:
+        alphabet = make_tokenizer(settings).alphabet
         return Vocabulary(map(Unit, sorted(alphabet, key=lambda one: (-counts.get(one, 0), one))))
     return build_vocabulary(
         counts, size, copies=copies, whole=settings.spelled, min_count=min_count

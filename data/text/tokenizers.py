@@ -9,7 +9,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 from .detokenising import detokenise_chinese, detokenise_english
 from .normalisation import AFTER_APOSTROPHE, JOINERS, MARKS, WIDE
@@ -17,14 +17,18 @@ from .settings import TextSettings
 from .subwords import SubwordTokenizer
 
 
-class Tokenizer(Protocol):
-    """From a normalised text (`TextSettings.normalise`) to tokens and back."""
+class Tokenizer(NamedTuple):
+    """From a normalised text (`TextSettings.normalise`) to tokens and back.
 
-    def tokenize(self, text: str) -> list[str]:
-        """Returns the tokens of a normalised text; no token is empty."""
+    Attributes:
+        tokenize: returns the tokens of a normalised text; no token is empty.
+        detokenise: returns the text of the tokens.
+        alphabet: all tokens that there are; none where a text tells them.
+    """
 
-    def detokenise(self, tokens: Sequence[str]) -> str:
-        """Returns the text of the tokens."""
+    tokenize: Callable[[str], list[str]]
+    detokenise: Callable[[Sequence[str]], str]
+    alphabet: Sequence[str] = ()
 
 
 def make_tokenizer(settings: TextSettings) -> Tokenizer:
@@ -35,90 +39,46 @@ def make_tokenizer(settings: TextSettings) -> Tokenizer:
             subwords is not installed; the message names it.
     """
     name = settings.chosen_tokenizer
-    if name == "jieba":
-        return JiebaTokenizer(settings)
-    if name == "words":
-        return WordTokenizer(settings.language)
     if name == "subwords":
-        return SubwordTokenizer(settings.subword_model, exact=settings.as_written)
+        pieces = SubwordTokenizer(settings.subword_model, exact=settings.as_written)
+        return Tokenizer(pieces.tokenize, pieces.detokenise, pieces.alphabet)
     if name == "bytes":
-        return ByteTokenizer()
-    return CharacterTokenizer() if name == "characters" else SpaceTokenizer(settings)
+        return Tokenizer(_to_bytes, _of_bytes, tuple(map(chr, range(256))))
+    if name == "characters":  # A blank is one, too.
+        return Tokenizer(list, "".join)
+    detokenise = detokenise_chinese if settings.language == "zh" else detokenise_english
+    if name == "spaces":
+        return Tokenizer(str.split, " ".join if settings.as_written else detokenise)
+    return Tokenizer(_WORDS.findall if name == "words" else _jieba(settings), detokenise)
 
 
-def alphabet_of(settings: TextSettings) -> Sequence[str]:
-    """Returns all tokens that there are; none where a text tells them."""
-    tokenizer = make_tokenizer(settings) if settings.has_alphabet else None
-    return tokenizer.alphabet if isinstance(tokenizer, ByteTokenizer | SubwordTokenizer) else ()
-
-
-class CharacterTokenizer:
-    """Every character is a token, also a blank."""
-
-    def tokenize(self, text: str) -> list[str]:
-        return list(text)
-
-    def detokenise(self, tokens: Sequence[str]) -> str:
-        return "".join(tokens)
-
-
-class ByteTokenizer:
-    """Every byte of a text's UTF-8 is a token: the character of the same number.
+def _to_bytes(text: str) -> list[str]:
+    """Returns every byte of a text's UTF-8, as the character of the same number.
 
     Whatever the text is, its bytes give it back. A lone surrogate, which is none, becomes `?`.
     """
-
-    alphabet = tuple(map(chr, range(256)))
-
-    def tokenize(self, text: str) -> list[str]:
-        return list(text.encode("utf-8", "replace").decode("latin-1"))
-
-    def detokenise(self, tokens: Sequence[str]) -> str:
-        return "".join(tokens).encode("latin-1").decode("utf-8", "replace")
+    return list(text.encode("utf-8", "replace").decode("latin-1"))
 
 
-class SpaceTokenizer:
-    """Tokens are separated by blanks."""
-
-    def __init__(self, settings: TextSettings) -> None:
-        self.detokenise = " ".join if settings.as_written else _detokeniser(settings.language)
-
-    def tokenize(self, text: str) -> list[str]:
-        return text.split()
+def _of_bytes(tokens: Sequence[str]) -> str:
+    return "".join(tokens).encode("latin-1").decode("utf-8", "replace")
 
 
-class WordTokenizer:
-    """Words with apostrophes and hyphens, numbers, addresses, and single punctuation marks.
-
-    A Chinese character is a token of its own.
-    """
-
-    def __init__(self, language: str) -> None:
-        self.detokenise = _detokeniser(language)
-
-    def tokenize(self, text: str) -> list[str]:
-        return _WORDS.findall(text)
-
-
-class JiebaTokenizer:
-    """Chinese words by jieba; everything else as in `WordTokenizer`.
+def _jieba(settings: TextSettings) -> Callable[[str], list[str]]:
+    """Returns the function to Chinese words by jieba; everything else is as in `_WORDS`.
 
     jieba breaks `don't` and `café`, so it only receives runs of Chinese with the plain letters and
     digits next to them (`T恤`, `卡拉OK`), and never cuts a Latin word. Words of a dictionary with
     other characters (`C++`) are found before. A dictionary is normalised as the text is. jieba's
     own is read when the first text comes, files of the user's at once.
     """
+    load = functools.cache(lambda: _load_jieba(settings))
+    if settings.dictionary or settings.user_dictionary:
+        load()
 
-    def __init__(self, settings: TextSettings) -> None:
-        self.detokenise = _detokeniser(settings.language)
-        self._load = functools.cache(lambda: _load_jieba(settings))
-        self._new_words = settings.new_words
-        if settings.dictionary or settings.user_dictionary:
-            self._load()
-
-    def tokenize(self, text: str) -> list[str]:
-        jieba, own = self._load()
-        cut = functools.partial(jieba.cut, HMM=self._new_words)
+    def tokenize(text: str) -> list[str]:
+        jieba, own = load()
+        cut = functools.partial(jieba.cut, HMM=settings.new_words)
         tokens: list[str] = []
         start = 0
         for match in own.finditer(text) if own else ():
@@ -126,6 +86,8 @@ class JiebaTokenizer:
             tokens.append(match[0])
             start = match.end()
         return tokens + _cut(text[start:], cut)
+
+    return tokenize
 
 
 def _cut(text: str, cut: Callable[[str], Iterable[str]]) -> list[str]:
@@ -139,10 +101,6 @@ def _cut(text: str, cut: Callable[[str], Iterable[str]]) -> list[str]:
                 if _WITHIN_LATIN.fullmatch(tokens[place - 1][-1] + tokens[place][0]):
                     tokens[place - 1] += tokens.pop(place)
     return tokens
-
-
-def _detokeniser(language: str) -> Callable[[Sequence[str]], str]:
-    return detokenise_chinese if language == "zh" else detokenise_english
 
 
 _LETTERS = rf"[^\W{WIDE}]+(?:[{MARKS}{JOINERS}]+[^\W{WIDE}]*)*"
@@ -161,6 +119,8 @@ _CHINESE = r"[\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0003ffff]"
 # Next to Chinese, and not the beginning of a longer word or number.
 _PLAIN = rf"[A-Za-z0-9]+(?!['&-]?[^\W{WIDE}]|[.,:/][0-9])"
 _CHINESE_RUN = rf"(?P<chinese>[A-Za-z0-9]*{_CHINESE}(?:{_CHINESE}|{_PLAIN})*)"
+# Words with apostrophes and hyphens, numbers, addresses, single punctuation marks and characters of
+# Chinese.
 _WORDS = re.compile(_WORD, re.VERBOSE)
 _CHINESE_OR_WORDS = re.compile(f"(?i:{_CHINESE_RUN}) | {_WORD}", re.VERBOSE)
 _CHINESE_WORD = re.compile(_CHINESE_RUN, re.VERBOSE)
