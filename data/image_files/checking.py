@@ -60,41 +60,28 @@ def check_examples(
     written.
     """
     make_folder(folder)
-    path = folder / FINDINGS
+    path, examples = folder / FINDINGS, iter(examples)
+    bar = progress(None, "checking pictures", "picture")
     try:
         database = sqlite3.connect(path, timeout=60, isolation_level="DEFERRED")
-        with contextlib.closing(database):
+        with (
+            contextlib.closing(database),
+            ThreadPoolExecutor(threads or num_cores()) as pool,
+            bar,
+        ):
             database.execute(TABLE)
-            yield from check_all(iter(examples), database, threads or num_cores())
-    except sqlite3.OperationalError as error:
-        if "locked" not in str(error):
-            raise unusable(path, error) from error
-        raise OSError(
-            f"{path} cannot be used: another process has written to it for a minute. Begin again "
-            "when it has checked the pictures."
-        ) from error
+            while chunk := list(itertools.islice(examples, CHUNK)):
+                findings = check_chunk(chunk, database, pool.map)
+                bar.update(len(chunk))
+                yield from zip(chunk, findings, strict=True)
     except sqlite3.Error as error:
-        raise unusable(path, error) from error
-
-
-def unusable(path: Path, error: sqlite3.Error) -> OSError:
-    """Returns the error of a file of findings."""
-    return OSError(
-        f"{path} cannot be used: {error}. Make room on its disk, or delete it: what it keeps "
-        "is found again."
-    )
-
-
-def check_all(
-    examples: Iterator[Example], database: sqlite3.Connection, threads: int
-) -> Iterator[tuple[Example, Finding]]:
-    """Yields each example with what its check found, by so many threads."""
-    bar = progress(None, "checking pictures", "picture")
-    with ThreadPoolExecutor(threads) as pool, bar:
-        while chunk := list(itertools.islice(examples, CHUNK)):
-            findings = check_chunk(chunk, database, pool.map)
-            bar.update(len(chunk))
-            yield from zip(chunk, findings, strict=True)
+        found = f"{error}. Make room on its disk, or delete it: what it keeps is found again"
+        if "locked" in str(error):
+            found = (
+                "another process has written to it for a minute. Begin again when it has checked "
+                "the pictures"
+            )
+        raise OSError(f"{path} cannot be used: {found}.") from error
 
 
 def check_chunk(
