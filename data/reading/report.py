@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import ClassVar
 
 from towers.ground.progress import count_of
@@ -166,16 +166,10 @@ class ReadingReport(Report):
 
     def since(self, earlier: ReadingReport) -> ReadingReport:
         """Returns the counts since an earlier copy of this report."""
+        counts = [one.name for one in fields(self) if one.name not in ("places", "notes")]
         return ReadingReport(
-            num_files=self.num_files - earlier.num_files,
-            num_lines=self.num_lines - earlier.num_lines,
-            num_dialogues=self.num_dialogues - earlier.num_dialogues,
-            num_turns=self.num_turns - earlier.num_turns,
-            skipped=self.skipped - earlier.skipped,
-            repaired=self.repaired - earlier.repaired,
+            **{name: getattr(self, name) - getattr(earlier, name) for name in counts},
             places=self.places,
-            roles=self.roles - earlier.roles,
-            keys=self.keys - earlier.keys,
             notes=self.notes[len(earlier.notes) :],
         )
 
