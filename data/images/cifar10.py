@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from towers.data.fetching.files import find_file, find_optional_file, read_bytes
-from towers.data.images.image_set import ImageSet, check_split
+from towers.data.images.image_set import ImageSet
+from towers.ground.arguments import check_choice
 
 CLASS_NAMES = (
     "airplane",
@@ -43,11 +44,14 @@ def load(folder: str | Path, split: str) -> ImageSet:
         FileNotFoundError: there is no file of the split.
         ValueError: a file does not have the format.
     """
-    check_split(split)
+    check_choice("split", split, ("train", "test"))
     folder = Path(folder)
     if (folder / SUBFOLDER).is_dir():
         folder = folder / SUBFOLDER
-    paths = _train_files(folder) if split == "train" else [_test_file(folder)]
+    if split == "train":
+        paths = _train_files(folder)
+    else:
+        paths = [find_file(folder, ["test_batch.bin"], remedy=REMEDY)]
     records = np.concatenate([read_records(path) for path in paths])
     planes = records[:, 1:].reshape(-1, CHANNELS, SIZE, SIZE)
     images = np.ascontiguousarray(planes.transpose(0, 2, 3, 1))
@@ -76,10 +80,6 @@ def _train_files(folder: Path) -> list[Path]:
     found = [find_optional_file(folder, [f"data_batch_{index}.bin"]) for index in range(1, 6)]
     paths = [path for path in found if path is not None]
     return paths or [find_file(folder, ["data_batch_1.bin"], remedy=REMEDY)]
-
-
-def _test_file(folder: Path) -> Path:
-    return find_file(folder, ["test_batch.bin"], remedy=REMEDY)
 
 
 def _class_names(folder: Path) -> tuple[str, ...]:

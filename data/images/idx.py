@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from towers.data.fetching.files import find_file, read_bytes
-from towers.data.images.image_set import ImageSet, check_split
+from towers.data.images.image_set import ImageSet
 from towers.ground.arguments import check_choice
 
 CLASS_NAMES = {
@@ -47,7 +47,7 @@ def load(folder: str | Path, split: str, *, name: str = "mnist") -> ImageSet:
         FileNotFoundError: a file is missing.
         ValueError: a file does not have the format.
     """
-    check_split(split)
+    check_choice("split", split, FILE_PREFIXES)
     check_choice("name", name, CLASS_NAMES)
     images_path = _find(Path(folder), split, "images", num_dimensions=3, name=name)
     labels_path = _find(Path(folder), split, "labels", num_dimensions=1, name=name)

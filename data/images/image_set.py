@@ -7,10 +7,7 @@ import hashlib
 
 import numpy as np
 
-from towers.ground.arguments import check_choice
 from towers.ground.random_numbers import permutation
-
-SPLITS = ("train", "test")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -61,8 +58,3 @@ def content_key(*image_sets: ImageSet) -> str:
             digest.update(str(array.shape).encode())
             digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()
-
-
-def check_split(split: str) -> None:
-    """Raises ValueError unless the split is one of `SPLITS`."""
-    check_choice("split", split, SPLITS)
