@@ -21,16 +21,11 @@ from towers.data.prepared.digests import digest_files, digest_of, identities_of,
 from towers.data.prepared.filling import describe_unmatched, fill
 from towers.data.prepared.learning import evenly_spaced, learn_subwords
 from towers.data.prepared.preparation import DialoguePreparation
-from towers.data.reading import (
-    ReadingReport,
-    WeightedPath,
-    answers_beside,
-    file_parts,
-    mendings,
-    read_dialogues,
-    repeated,
-    weighted_paths,
-)
+from towers.data.reading.dialogues import file_parts, read_dialogues
+from towers.data.reading.mending import mendings
+from towers.data.reading.paired import answers_beside
+from towers.data.reading.report import ReadingReport
+from towers.data.reading.weights import WeightedPath, repeated, weighted_paths
 from towers.data.text import SUBWORD_FILE, TextCodec
 from towers.ground.durable import make_folder, publish
 from towers.ground.progress import Progress

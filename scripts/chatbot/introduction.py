@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from towers.data.reading import weighted_paths
+from towers.data.reading.weights import weighted_paths
 from towers.data.samples.conversations import labelled_dialogues, read_patterns
 
 NUM_SHOWN = 10

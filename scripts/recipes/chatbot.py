@@ -210,7 +210,7 @@ def prepare(
     Paths are files and folders, such as a.conv, or a.conv:2 to read it twice in an epoch.
     """
     from towers.data.prepared import DialoguePreparation, prepare_dialogues, prepare_files
-    from towers.data.reading import Layout
+    from towers.data.reading.layout import Layout
     from towers.data.samples.conversations import conversations
 
     settings = common.arguments_for(

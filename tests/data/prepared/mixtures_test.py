@@ -5,7 +5,7 @@ import pytest
 from tests.data.prepared.helpers import SPACES
 from towers.data.batches.pairs import pair_batches
 from towers.data.prepared import DialoguePreparation, prepare_files
-from towers.data.reading import Layout
+from towers.data.reading.layout import Layout
 
 LIMITS = {
     "batch_tokens": 1000,

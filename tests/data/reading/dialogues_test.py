@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from tests.data.reading.helpers import DIRT, read, read_bytes
 from towers.data.prepared.dialogues import labelled_files
 from towers.data.prepared.digests import digest_files
-from towers.data.reading import KINDS, read_dialogues, weighted_paths
+from towers.data.reading.dialogues import KINDS, read_dialogues
+from towers.data.reading.weights import weighted_paths
 
 CONTENTS = {
     "conv": b"E\nM q\nM a\n",

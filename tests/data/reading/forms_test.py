@@ -11,8 +11,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.data.reading.helpers import TURNS, read, read_bytes
-from towers.data.reading import Layout
 from towers.data.reading.encodings import rare_fraction
+from towers.data.reading.layout import Layout
 from towers.data.reading.messages import Message, Turns, sides_of, talks
 from towers.data.reading.times import time_of
 

@@ -3,7 +3,8 @@
 from hypothesis import strategies as st
 
 from tests.paths import CORPORA
-from towers.data.reading import ReadingReport, read_dialogues
+from towers.data.reading.dialogues import read_dialogues
+from towers.data.reading.report import ReadingReport
 
 SHARED = CORPORA
 # Characters that readers are apt to trip over, among ordinary ones.

@@ -4,7 +4,7 @@ import pytest
 
 from tests.data.reading.helpers import SHARED, read_bytes
 from tests.paths import missing
-from towers.data.reading import mendings
+from towers.data.reading.mending import mendings
 from towers.ground import extras
 
 DGK = SHARED / "zh" / "dgk_100k.conv"

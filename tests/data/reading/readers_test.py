@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.data.reading.helpers import read_bytes
-from towers.data.reading import KINDS, Layout
+from towers.data.reading.dialogues import KINDS
+from towers.data.reading.layout import Layout
 
 FEW, MANY = 6, 400
 LINES = "movie_lines.txt"

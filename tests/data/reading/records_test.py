@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.data.reading.helpers import TURNS, expected_turn, read_bytes
-from towers.data.reading import Layout
+from towers.data.reading.layout import Layout
 from towers.data.reading.records import turns_of
 
 

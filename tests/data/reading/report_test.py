@@ -2,8 +2,7 @@
 
 import copy
 
-from towers.data.reading import ReadingReport
-from towers.data.reading.report import BLANK_TURN, UNDECODED
+from towers.data.reading.report import BLANK_TURN, UNDECODED, ReadingReport
 
 
 def test_the_summary_says_what_and_where():

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from tests.data.reading.helpers import read
-from towers.data.reading import repeated, weighted_paths
 from towers.data.reading.messages import Turns
+from towers.data.reading.weights import repeated, weighted_paths
 
 
 def test_a_weight_stands_behind_a_colon(tmp_path):
