@@ -207,9 +207,9 @@ def kind_of(path: Path) -> str:
     if not path.is_file() and path.exists():
         raise ValueError(f"{path}: expected a file, found a pipe or a device. Save the text first.")
     suffix = _suffix(path)
+    if suffix in (".json", ".txt") and _RECORD.match(beginning_of(path, _RECORD_BYTES)):
+        return "json_lines"
     for kind, suffixes in OTHER_KINDS.items():
-        if suffix in (".json", ".txt") and _RECORD.match(beginning_of(path, _RECORD_BYTES)):
-            return "json_lines"
         if suffix in suffixes.split():
             raise _other_kind(path, f"a {suffix} file ({kind})", kind)
     begin = beginning_of(path)
