@@ -94,11 +94,8 @@ class ImageFiles:
         path: of the folder or the file.
         parts: by name; a part without an example is absent.
         broken: names of the pictures that are left out, with the reasons.
-        lost: how many of them each class would have.
-        listed: what the listing said besides.
-        traits: how many pictures have each trait.
+        notes: lines about what is done to pictures, and what is left out.
         highest: the level of 16-bit pictures that becomes 255.
-        twice: pairs of names with the same bytes in two classes or parts.
         key: a digest of the labels and of the pictures' bytes, in their order.
     """
 
@@ -106,11 +103,8 @@ class ImageFiles:
     path: Path = Path()
     parts: dict[str, Part] = dataclasses.field(default_factory=dict)
     broken: list[str] = dataclasses.field(default_factory=list)
-    lost: Counter[str] = dataclasses.field(default_factory=Counter)
-    listed: Listed = dataclasses.field(default_factory=Listed)
-    traits: Counter[str] = dataclasses.field(default_factory=Counter)
+    notes: list[str] = dataclasses.field(default_factory=list)
     highest: int = HIGHEST
-    twice: list[tuple[str, str]] = dataclasses.field(default_factory=list)
     key: str = "no pictures"
 
     @property
@@ -132,17 +126,8 @@ class ImageFiles:
     def summary(self) -> list[str]:
         """Lines about what there is, and what is left out and why."""
         counts = ", ".join(f"{len(part):,} {name}" for name, part in self.parts.items())
-        lines = [f"{counts or 'no'} pictures of {self.num_classes} classes in {self.path}"]
-        lines += [*self._of_classes(), *self._of_pictures(), *self.listed.notes]
-        if self.broken:
-            of = [f"{name} {number:,}" for name, number in self.lost.most_common()]
-            whose = f" ({', '.join(shortened(of))})" if of else ""
-            left_out = count_of(len(self.broken), "picture")
-            lines.append(f"left out {left_out} that cannot be decoded{whose}:")
-            lines += [f"  {text}" for text in shortened(self.broken)]
-        if self.listed.others:
-            lines.append(f"left out other files: {format_suffixes(self.listed.others)}")
-        return lines
+        first = f"{counts or 'no'} pictures of {self.num_classes} classes in {self.path}"
+        return [first, *self._of_classes(), *self.notes]
 
     def _of_classes(self) -> Iterator[str]:
         """Yields how many pictures each class has in each part, and which has none to learn."""
@@ -157,18 +142,6 @@ class ImageFiles:
         missing = [name for number, name in enumerate(self.class_names) if not train[number]]
         if missing and train:
             yield f"no picture to train on: {', '.join(shortened(missing))}"
-
-    def _of_pictures(self) -> Iterator[str]:
-        """Yields what is done to pictures, and which of them look wrong."""
-        done = [f"{self.traits[one]:,} {text}" for one, text in UNUSUAL.items() if self.traits[one]]
-        if done:
-            yield f"pictures {', '.join(done).format(highest=self.highest)}"
-        if self.traits[FLAT]:
-            yield f"{count_of(self.traits[FLAT], 'picture')} of one colour"
-        if self.twice:
-            pairs = shortened([f"{one} and {other}" for one, other in self.twice], 3)
-            number = count_of(len(self.twice), "picture")
-            yield f"{number} in two classes or parts: {', '.join(pairs)}"
 
 
 NO_EXAMPLES = Part([], [], np.zeros([0], np.int64), np.zeros([0], np.int64), [])
@@ -280,18 +253,32 @@ class Builder:
             key.update(of_part.digest())
         if not traits.keys().isdisjoint(UNUSUAL):
             key.update(b"as viewers show them")  # Earlier releases decoded these otherwise.
-        return ImageFiles(
-            path=self._path,
-            class_names=names,
-            parts=parts,
-            broken=self._broken,
-            lost=self._lost,
-            listed=self.listed,
-            traits=traits,
-            highest=highest or 2 ** found.bit_length() - 1 or HIGHEST,
-            twice=self._twice(parts_of),
-            key=key.hexdigest(),
-        )
+        highest = highest or 2 ** found.bit_length() - 1 or HIGHEST
+        notes = list(self._notes(traits, highest, self._twice(parts_of)))
+        return ImageFiles(names, self._path, parts, self._broken, notes, highest, key.hexdigest())
+
+    def _notes(
+        self, traits: Counter[str], highest: int, twice: Sequence[tuple[str, str]]
+    ) -> Iterator[str]:
+        """Yields what is done to pictures, which of them look wrong, and what is left out."""
+        done = [f"{traits[one]:,} {text}" for one, text in UNUSUAL.items() if traits[one]]
+        if done:
+            yield f"pictures {', '.join(done).format(highest=highest)}"
+        if traits[FLAT]:
+            yield f"{count_of(traits[FLAT], 'picture')} of one colour"
+        if twice:
+            pairs = shortened([f"{one} and {other}" for one, other in twice], 3)
+            number = count_of(len(twice), "picture")
+            yield f"{number} in two classes or parts: {', '.join(pairs)}"
+        yield from self.listed.notes
+        if self._broken:
+            of = [f"{name} {number:,}" for name, number in self._lost.most_common()]
+            whose = f" ({', '.join(shortened(of))})" if of else ""
+            left_out = count_of(len(self._broken), "picture")
+            yield f"left out {left_out} that cannot be decoded{whose}:"
+            yield from (f"  {text}" for text in shortened(self._broken))
+        if self.listed.others:
+            yield f"left out other files: {format_suffixes(self.listed.others)}"
 
     def _parts(self, several_labels: bool) -> list[str]:
         """Returns the part of each example; of a class that has two, both parts have one."""
