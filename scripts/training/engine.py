@@ -48,72 +48,74 @@ def describe_stages(model: keras.Model, placement: towers.Placement) -> Iterator
         yield f"stage {number} on {', '.join(devices)}: {names} ({count:,} parameters)"
 
 
-class MeasuredPlacement:
-    """Chooses the placement of a run; `auto` on several GPUs measures it, once.
+def choose_placement(
+    recipe: Recipe,
+    options: TrainOptions,
+    devices: towers.devices.Devices,
+    data: Data,
+    before: dict[str, Any] | None,
+) -> tuple[towers.Placement, dict[str, Any] | None]:
+    """Returns where the variables live, and what the run keeps of its measurement, None for none.
 
-    Args:
-        recipe, options: as given.
-        record: what the run measured before, or None; with as many towers it is taken again.
-
-    Attributes:
-        record: what the run keeps of the measurement, or None without one.
+    `auto` on several GPUs measures it, once: what the run measured before holds for as many towers.
     """
+    policy: str = options.devices.parameters
+    exchange: str = options.engine.exchange
+    if is_measured(options, devices):
+        trial = trial_of(before, options, devices) or measure(recipe, options, devices, data)
+        before = {"towers": len(devices.towers), "milliseconds": trial.milliseconds}
+        policy, exchange = trial.parameters, trial.exchange
+    exchange = "packs" if exchange == "auto" else exchange
+    return towers.Placement(devices.groups, policy, exchange), before
 
-    def __init__(self, recipe: Recipe, options: TrainOptions, record: dict[str, Any] | None):
-        self._recipe, self._options = recipe, options
-        self.record = record
 
-    def __call__(self, devices: towers.devices.Devices, data: Data) -> towers.Placement:
-        """Returns the placement; a line says what was measured."""
-        policy: str = self._options.devices.parameters
-        exchange: str = self._options.engine.exchange
-        if self.applies_to(devices):
-            trial = self._trial_before(devices) or self._measure(devices, data)
-            self.record = {"towers": len(devices.towers), "milliseconds": trial.milliseconds}
-            policy, exchange = trial.parameters, trial.exchange
-        return towers.Placement(devices.groups, policy, "packs" if exchange == "auto" else exchange)
+def is_measured(options: TrainOptions, devices: towers.devices.Devices) -> bool:
+    """Returns whether there is something to measure.
 
-    def applies_to(self, devices: towers.devices.Devices) -> bool:
-        """Returns whether there is something to measure.
+    The sums of `--deterministic` runs depend on no machine's speed, and only synchronous towers
+    can have copies. Where one GPU is too small for the model, a trial would be as well.
+    """
+    engine = options.engine
+    return (
+        options.devices.parameters == "auto"
+        and engine.exchange in WITHOUT_COPIES
+        and engine.updates == "sync"
+        and not engine.deterministic
+        and len(devices.towers) > 1
+        and len(devices.groups[0]) == 1
+        and all("GPU" in device for device in devices.towers)
+    )
 
-        The sums of `--deterministic` runs depend on no machine's speed, and only synchronous towers
-        can have copies. Where one GPU is too small for the model, a trial would be as well.
-        """
-        engine = self._options.engine
-        return (
-            self._options.devices.parameters == "auto"
-            and engine.exchange in WITHOUT_COPIES
-            and engine.updates == "sync"
-            and not engine.deterministic
-            and len(devices.towers) > 1
-            and len(devices.groups[0]) == 1
-            and all("GPU" in device for device in devices.towers)
-        )
 
-    def _trial_before(self, devices: towers.devices.Devices) -> towers.steps.Trial | None:
-        """Returns what was measured before, unless the towers or the exchange are now others."""
-        if self.record is None or self.record["towers"] != len(devices.towers):
-            return None
-        trial = towers.steps.Trial(self.record["milliseconds"])
-        return trial if self._options.engine.exchange in ("auto", trial.exchange) else None
+def trial_of(
+    record: dict[str, Any] | None, options: TrainOptions, devices: towers.devices.Devices
+) -> towers.steps.Trial | None:
+    """Returns what a run measured, unless the towers or the exchange are now others."""
+    if record is None or record["towers"] != len(devices.towers):
+        return None
+    trial = towers.steps.Trial(record["milliseconds"])
+    return trial if options.engine.exchange in ("auto", trial.exchange) else None
 
-    def _measure(self, devices: towers.devices.Devices, data: Data) -> towers.steps.Trial:
-        """Returns a trial of all places; several processes must sum in the same way."""
 
-        def build(placement: towers.Placement) -> towers.engine.TrainStep:
-            with placement.scope():
-                model = self._recipe.make_model(self._recipe.fields, data)
-            alone = towers.processes.Processes()
-            session = Session(self._recipe, data, model, devices, placement, alone, dict, None)
-            return build_step(session, self._options)
+def measure(
+    recipe: Recipe, options: TrainOptions, devices: towers.devices.Devices, data: Data
+) -> towers.steps.Trial:
+    """Returns a trial of all places, and says it; several processes must sum in the same way."""
 
-        by_packs = self._options.engine.exchange == "packs" or is_one_of_several()
-        policies = ("cpu", "replicated") if by_packs else None
-        trial = towers.steps.try_parameters(build, devices.towers, data.train, policies)
-        keras.utils.set_random_seed(self._options.seed)
-        if not self._options.output.quiet:
-            show(trial.description, flush=True)
-        return trial
+    def build(placement: towers.Placement) -> towers.engine.TrainStep:
+        with placement.scope():
+            model = recipe.make_model(recipe.fields, data)
+        alone = towers.processes.Processes()
+        session = Session(recipe, data, model, devices, placement, alone, dict, None)
+        return build_step(session, options)
+
+    by_packs = options.engine.exchange == "packs" or is_one_of_several()
+    policies = ("cpu", "replicated") if by_packs else None
+    trial = towers.steps.try_parameters(build, devices.towers, data.train, policies)
+    keras.utils.set_random_seed(options.seed)
+    if not options.output.quiet:
+        show(trial.description, flush=True)
+    return trial
 
 
 def check_engine(options: TrainOptions) -> None:

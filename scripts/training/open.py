@@ -13,7 +13,7 @@ from towers.ground.progress import count_of, waiting
 from towers.scripts.training.claim import find_run
 from towers.scripts.training.config import config_text
 from towers.scripts.training.engine import (
-    MeasuredPlacement,
+    choose_placement,
     describe_parameters,
     describe_stages,
     open_updates,
@@ -25,7 +25,7 @@ from towers.scripts.training.run_directory import RunDirectory
 from towers.scripts.training.run_files import RunFiles
 from towers.scripts.training.run_output import RunOutput, describe_model
 from towers.scripts.training.saved_run import InitialWeights, choose_checkpoint
-from towers.scripts.training.session import Session, choose_devices, open_session
+from towers.scripts.training.session import Session, choose_devices, make_session, open_data
 
 OVER_SECONDS = 60.0  # For which a worker of a finished run waits for others that go on with it.
 
@@ -112,27 +112,19 @@ def open_recipe(
     plan = plan.with_kept(processes.of_chief(plan.kept))
     equal = {**plan.common_settings(), "towers (--towers)": len(chosen.towers)}
     towers.processes.check_settings(processes, equal)
-    recipe = plan.recipe
-    choose_placement = MeasuredPlacement(recipe, options, before and before.get("trial"))
-    session = open_session(
-        recipe,
-        data=options.data,
-        devices=options.devices,
-        seed=options.seed,
-        precision=options.engine.precision,
-        joined=(chosen, processes),
-        choose_placement=choose_placement,
-        write=output.write,
-    )
-    if session.data.train.steps_per_epoch < 1:
+    recipe, precision = plan.recipe, options.engine.precision
+    data = open_data(recipe, options.data, options.seed, precision, processes, output.write)
+    if data.train.steps_per_epoch < 1:
         raise ValueError(f"The data of {recipe.name} has no batches: it is empty or too small.")
-    if session.data.summary:
-        output.write(session.data.summary)
+    trial = before and before.get("trial")
+    placement, trial = choose_placement(recipe, options, chosen, data, trial)
+    session = make_session(recipe, data, chosen, placement, processes)
+    if data.summary:
+        output.write(data.summary)
     check_choice_by(session, options)
-    record = {**plan.record, "data_key": session.data.key, "about": session.data.about}
-    record["chooses"] = session.data.chooses
-    if session.data.text is not None:
-        record["text_digest"] = digest_of(session.data.text)
+    record = {**plan.record, "data_key": data.key, "about": data.about, "chooses": data.chooses}
+    if data.text is not None:
+        record["text_digest"] = digest_of(data.text)
     found = record.get("text_digest")
     if (before or {}).get("text_digest", found) != found:
         raise ValueError(
@@ -140,8 +132,8 @@ def open_recipe(
             "it. Give the data that it was trained on, or start a new run with --init-from "
             f"{plan.directory.path}."
         )
-    if choose_placement.record:
-        record["trial"] = choose_placement.record
+    if trial:
+        record["trial"] = trial
     return session, record
 
 

@@ -55,49 +55,60 @@ def open_session(
     devices: DeviceOptions,
     seed: int,
     precision: str,
-    joined: tuple[towers.devices.Devices, towers.processes.Processes] | None = None,
-    choose_placement: Callable[[towers.devices.Devices, Data], towers.Placement] | None = None,
-    write: Callable[[str], None] = show,
 ) -> Session:
-    """Returns the session of a recipe.
-
-    Args:
-        joined: the towers' devices and the processes that train together; by default this process
-            alone, on devices as `devices` says.
-        choose_placement: chooses where the variables live; by default as `devices` says.
-        write: takes lines about the data that is prepared.
+    """Returns the session of a recipe, in this process alone.
 
     Raises:
-        ValueError: the devices or the data cannot be used, or the processes differ.
+        ValueError: the devices or the data cannot be used.
         OSError: a file cannot be read.
     """
-    chosen, processes = joined or (choose_devices(devices), towers.processes.Processes())
+    chosen, alone = choose_devices(devices), towers.processes.Processes()
+    batches = open_data(recipe, data, seed, precision, alone)
+    placement = towers.Placement(chosen.groups, devices.parameters)
+    return make_session(recipe, batches, chosen, placement, alone)
+
+
+def open_data(
+    recipe: Recipe,
+    data: Sequence[str] | None,
+    seed: int,
+    precision: str,
+    processes: towers.processes.Processes,
+    write: Callable[[str], None] = show,
+) -> Data:
+    """Sets the precision and the seed of a session, and returns its data, equal in all processes.
+
+    Errors as in `open_session`; `write` takes lines about the data that is prepared.
+    """
     towers.steps.set_precision(precision)
     keras.utils.set_random_seed(seed)
     with processes.chief_first():  # It fills the caches that the others then find.
-        batches = make_data(recipe, data_paths(recipe, data), seed, write)
+        takes_write = "write" in inspect.signature(recipe.make_data).parameters
+        told = {"write": write} if takes_write else {}
+        batches = recipe.make_data(recipe.fields, data_paths(recipe, data), seed, **told)
     towers.processes.check_settings(processes, {"the data's content": batches.key})
-    if choose_placement is None:
-        placement = towers.Placement(chosen.groups, devices.parameters)
-    else:
-        placement = choose_placement(chosen, batches)
+    return batches
+
+
+def make_session(
+    recipe: Recipe,
+    data: Data,
+    devices: towers.devices.Devices,
+    placement: towers.Placement,
+    processes: towers.processes.Processes,
+) -> Session:
+    """Returns the session of a recipe whose data is open, with a new model."""
     towers.processes.check_settings(processes, {"exchange": placement.exchange})
     with placement.scope():
-        model = recipe.make_model(recipe.fields, batches)
+        model = recipe.make_model(recipe.fields, data)
         if recipe.initialize is not None:
-            recipe.initialize(recipe.fields, model, batches)
+            recipe.initialize(recipe.fields, model, data)
     placement.place(model)
-    evaluate = make_evaluate(recipe, model, batches, placement)
+    evaluate = make_evaluate(recipe, model, data, placement)
     evaluator = None
     if recipe.make_answer_evaluator is not None:
-        evaluator = recipe.make_answer_evaluator(recipe.fields, model, batches)
-    return Session(recipe, batches, model, chosen, placement, processes, evaluate, evaluator)
-
-
-def make_data(recipe: Recipe, paths: Any, seed: int, write: Callable[[str], None]) -> Data:
-    """Returns the data of a recipe, which may have something to say about it."""
-    told = {"write": write} if "write" in inspect.signature(recipe.make_data).parameters else {}
-    return recipe.make_data(recipe.fields, paths, seed, **told)
+        evaluator = recipe.make_answer_evaluator(recipe.fields, model, data)
+    return Session(recipe, data, model, devices, placement, processes, evaluate, evaluator)
 
 
 def choose_devices(options: DeviceOptions) -> towers.devices.Devices:

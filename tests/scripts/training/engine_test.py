@@ -15,7 +15,7 @@ from tests.scripts.runs import arrays_of, train_shapes
 from towers.devices import placement
 from towers.scripts.main import main
 from towers.scripts.training.catalogue import load_recipe
-from towers.scripts.training.engine import MeasuredPlacement
+from towers.scripts.training import engine
 from towers.scripts.training.options import (
     EXCHANGES,
     WITHOUT_COPIES,
@@ -93,7 +93,7 @@ def test_what_an_engine_cannot_do_is_refused(name, capsys, tmp_path):
     [["--parameters", "replicated"], ["--batch-norm", "first"], ["--deterministic"]],
 )
 def test_asynchronous_towers_refuse_before_the_data_is_made(options, capsys, tmp_path, monkeypatch):
-    monkeypatch.delattr("towers.scripts.training.open.open_session")
+    monkeypatch.delattr("towers.scripts.training.open.open_data")
     error = refuse(train_shapes(tmp_path / "run", *ASYNC, *options), capsys)
     assert f"--updates async cannot be combined with {' '.join(options)}. Leave that out" in error
 
@@ -167,20 +167,18 @@ def options(devices=None, **engine):
     )
 
 
-class OnAnyDevices(MeasuredPlacement):
-    """Measures without GPUs, too."""
-
-    def applies_to(self, devices):
-        return True
+@pytest.fixture
+def on_any_devices(monkeypatch):
+    """It is measured without GPUs, too."""
+    monkeypatch.setattr(engine, "is_measured", lambda options, devices: True)
 
 
 @pytest.mark.slow
-def test_what_was_measured_is_said_and_recorded(recipe_and_data, capsys):
+def test_what_was_measured_is_said_and_recorded(recipe_and_data, on_any_devices, capsys):
     recipe, data = recipe_and_data
-    measured = OnAnyDevices(recipe, options(), None)
-    placement = measured(TWO, data)
+    placement, record = engine.choose_placement(recipe, options(), TWO, data, None)
     assert "ms a step; " in capsys.readouterr().out
-    times = measured.record["milliseconds"]
+    times = record["milliseconds"]
     assert set(times) == {"cpu", "replicated"}
     assert placement.parameters == min(times, key=times.get)
 
@@ -194,14 +192,13 @@ def test_what_was_measured_is_said_and_recorded(recipe_and_data, capsys):
     ],
 )
 def test_what_is_kept_with_the_run_is_not_measured_again(
-    times, parameters, exchange, recipe_and_data, capsys
+    times, parameters, exchange, recipe_and_data, on_any_devices, capsys
 ):
     recipe, data = recipe_and_data
     kept = {"towers": 2, "milliseconds": times}
-    again = OnAnyDevices(recipe, options(), kept)
-    placement = again(TWO, data)
+    placement, record = engine.choose_placement(recipe, options(), TWO, data, kept)
     assert (placement.parameters, placement.exchange) == (parameters, exchange)
-    assert again.record == kept
+    assert record == kept
     assert capsys.readouterr().out == ""
 
 
@@ -211,14 +208,15 @@ def test_what_is_kept_with_the_run_is_not_measured_again(
     [(2, "packs", {"cpu": 3.0, "replicated": 2.0, "nccl": 1.5}), (3, "auto", {"cpu": 3.0})],
 )
 def test_another_exchange_or_number_of_towers_is_measured_anew(
-    num_towers, exchange, times, recipe_and_data
+    num_towers, exchange, times, recipe_and_data, on_any_devices
 ):
     recipe, data = recipe_and_data
     kept = {"towers": num_towers, "milliseconds": times}
-    anew = OnAnyDevices(recipe, options(exchange=exchange), kept)
-    assert anew(TWO, data).exchange == "packs"
-    assert anew.record["towers"] == 2
-    assert set(anew.record["milliseconds"]) == {"cpu", "replicated"}
+    own = options(exchange=exchange)
+    placement, record = engine.choose_placement(recipe, own, TWO, data, kept)
+    assert placement.exchange == "packs"
+    assert record["towers"] == 2
+    assert set(record["milliseconds"]) == {"cpu", "replicated"}
 
 
 @pytest.mark.parametrize(
@@ -235,5 +233,4 @@ def test_another_exchange_or_number_of_towers_is_measured_anew(
     ],
 )
 def test_only_several_gpus_without_another_wish_are_measured(chosen, devices, applies):
-    measured = MeasuredPlacement(load_recipe("shapes"), chosen, None)
-    assert measured.applies_to(devices) is applies
+    assert engine.is_measured(chosen, devices) is applies

@@ -162,7 +162,7 @@ def test_two_trainings_in_one_directory_are_refused_and_a_killed_one_is_not_in_t
     command = train_shapes(run_dir, "--steps", 1)
     with another_process(run_dir) as process:
         with monkeypatch.context() as patch:
-            patch.delattr("towers.scripts.training.open.open_session")  # Before data is made.
+            patch.delattr("towers.scripts.training.open.open_data")  # Before data is made.
             assert main(command) == 2
         error = capsys.readouterr().err
         assert f"is in use by process {process.pid} on " in error and "--run-dir" in error
