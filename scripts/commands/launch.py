@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 import towers
 from towers.scripts.launching.cluster import (
+    LaunchOptions,
     check_together,
     choose_cluster,
     gpu_shares,
@@ -22,7 +23,6 @@ from towers.scripts.launching.cluster import (
 )
 from towers.scripts.launching.network import enter_private_network
 from towers.scripts.launching.on_ray import launch_on_ray
-from towers.scripts.launching.options import LaunchOptions
 from towers.scripts.launching.processes import (
     WorkerProcess,
     core_share,

@@ -21,8 +21,7 @@ from typing import Any, TextIO
 import towers
 from towers.ground.extras import import_extra
 from towers.ground.quiet import import_tensorflow_quietly
-from towers.scripts.launching.cluster import DEFAULT_PROCESSES
-from towers.scripts.launching.options import LaunchOptions
+from towers.scripts.launching.cluster import DEFAULT_PROCESSES, LaunchOptions
 from towers.scripts.launching.processes import core_share
 from towers.scripts.launching.watching import POLL_SECONDS, forward_signals
 from towers.scripts.main import FAILED, read_command

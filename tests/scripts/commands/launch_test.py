@@ -25,8 +25,7 @@ from towers.data.samples import shapes
 from towers.saving.checkpoint_folder import CheckpointFolder
 from towers.scripts.commands import launch as launch_command
 from towers.scripts.launching import watching
-from towers.scripts.launching.cluster import choose_cluster, free_ports, gpus_here
-from towers.scripts.launching.options import LaunchOptions
+from towers.scripts.launching.cluster import LaunchOptions, choose_cluster, free_ports, gpus_here
 from towers.scripts.launching.processes import WorkerProcess, worker_command, worker_environment
 from towers.scripts.launching.watching import forward_signals, send, watch
 from towers.scripts.main import main
