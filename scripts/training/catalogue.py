@@ -23,12 +23,19 @@ OF_PROGRAMS = "towers.fit"  # In the place of the recipe in the record of a run.
 
 
 def chosen_recipe(options: RecipeOptions) -> Recipe:
-    """Returns the recipe that options name, its fields set by the flags and `--set`."""
-    given, overrides = values_of(options), list(options.overrides)
-    flags = {name: given[name] for name in FLAGS if name in given}
-    if given.get("xla") and hasattr(find_recipe(options.recipe).fields, "fixed_shapes"):
-        overrides.insert(0, "fixed_shapes=true")  # XLA compiles a step for each shape.
-    return load_recipe(options.recipe, overrides, **flags)
+    """Returns the recipe that options name, its fields set by the flags and `--set`.
+
+    Raises:
+        ValueError: there is no such recipe or field, or a value is outside of its bounds.
+    """
+    recipe, given, overrides = find_recipe(options.recipe), values_of(options), options.overrides
+    if given.get("xla") and hasattr(recipe.fields, "fixed_shapes"):
+        overrides = ("fixed_shapes=true", *overrides)  # XLA compiles a step for each shape.
+    values = parse_overrides(type(recipe.fields), overrides)
+    for flag in FLAGS:
+        if flag in given and not hasattr(recipe.fields, flag):
+            raise ValueError(f"Recipe {recipe.name} has no field for --{flag}; leave it out.")
+    return with_fields(recipe, {**values, **{one: given[one] for one in FLAGS if one in given}})
 
 
 def check_contradictions(given: Mapping[str, Any]) -> None:
@@ -44,23 +51,6 @@ def check_contradictions(given: Mapping[str, Any]) -> None:
         both.append((f"--steps {given['steps']}", {**fields, **flags}["epochs"]))
     for one, other in both:
         raise ValueError(f"{one} and {other} contradict each other: give one of them.")
-
-
-def load_recipe(name: str, overrides: Sequence[str] = (), **flags: Any) -> Recipe:
-    """Returns a recipe by name, with fields from `field=value` texts and from flags.
-
-    Flags that are not None win over the overrides.
-
-    Raises:
-        ValueError: there is no such recipe or field, or a value is outside of its bounds.
-    """
-    recipe = find_recipe(name)
-    values = parse_overrides(type(recipe.fields), overrides)
-    given = {key: value for key, value in flags.items() if value is not None}
-    for flag in given:
-        if not hasattr(recipe.fields, flag):
-            raise ValueError(f"Recipe {name} has no field for --{flag}; leave it out.")
-    return with_fields(recipe, {**values, **given})
 
 
 def restore_recipe(name: str, fields: dict[str, Any], overrides: Sequence[str] = ()) -> Recipe:

@@ -14,7 +14,7 @@ import towers
 import towers.devices.placement
 from tests.pretended_gpu.pretended_gpu import record
 from towers.batches.shards import Shard
-from towers.scripts.training.catalogue import load_recipe
+from towers.scripts.training.catalogue import find_recipe
 from towers.scripts.training.recipe import Data
 
 ROWS = 8  # Of each tower.
@@ -48,7 +48,7 @@ def build(recipe, devices):
 def main(name, num_gpus):
     towers.devices.placement.wrong_sums = lambda devices: []  # Pretended copies have no values.
     devices = towers.select_devices(num_gpus).towers
-    run, gradients = build(load_recipe(name), devices)
+    run, gradients = build(find_recipe(name), devices)
     with record() as log:
         run(2)
     sent = log.of("p2p")

@@ -15,7 +15,7 @@ import towers
 from tests import helpers
 from tests.paths import ROOT
 from tests.programs import TOWERS, run
-from towers.scripts.training.catalogue import load_recipe
+from towers.scripts.training.catalogue import restore_recipe
 
 
 def lookup_model():
@@ -144,7 +144,7 @@ def test_a_chatbot_is_compiled_once_for_each_tower_and_shape(tmp_path):
     dumped = tmp_path / "programs"
     flags = f"--xla_dump_to={dumped} --xla_dump_hlo_as_text"
     run([*TOWERS, *command], env={**os.environ, "XLA_FLAGS": flags})
-    recipe = load_recipe("chatbot", [*fields, "fixed_shapes=true"])
+    recipe = restore_recipe("chatbot", {}, [*fields, "fixed_shapes=true"])
     shapes = np.unique(recipe.make_data(recipe.fields, [corpus], 0).train.layout.shapes, axis=0)
     assert 4 <= len(shapes) <= 16
     assert len(list(dumped.glob("*before_optimizations.txt"))) == 2 * len(shapes)

@@ -20,7 +20,7 @@ from towers.data.samples import shapes
 from towers.scripts.main import COMMANDS, main
 from towers.scripts.options.setting import meanings_of, settings_of
 from towers.scripts.training import recipe
-from towers.scripts.training.catalogue import find_recipe, load_recipe, recipe_names
+from towers.scripts.training.catalogue import find_recipe, recipe_names, restore_recipe
 from towers.scripts.training.claim import different_fields
 
 TINY = ["--batch-size", "100", "--set", "filters=2,3", "--set", "hidden_size=4"]
@@ -116,7 +116,7 @@ def test_recipe_shows_every_field_with_its_meaning(name, capsys):
 
 @pytest.mark.parametrize("name", recipe_names())
 def test_recipe_has_the_name_of_its_module_and_fields_within_their_bounds(name):
-    assert load_recipe(name) == find_recipe(name)
+    assert restore_recipe(name, {}) == find_recipe(name)
     assert find_recipe(name).name == name
 
 

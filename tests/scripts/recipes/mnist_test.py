@@ -8,7 +8,7 @@ import pytest
 
 from tests.data.images.idx_test import idx_bytes, write_split
 from towers.scripts.recipes import mnist
-from towers.scripts.training.catalogue import load_recipe
+from towers.scripts.training.catalogue import restore_recipe
 
 NUM_IMAGES = 16
 
@@ -67,4 +67,4 @@ def test_an_unknown_augmentation_is_refused_with_the_nearest_name():
     with pytest.raises(
         ValueError, match=r"augmentation must be one of .*'shift'. Did you mean shifts"
     ):
-        load_recipe("mnist", ["augmentation=shift"])
+        restore_recipe("mnist", {}, ["augmentation=shift"])

@@ -23,7 +23,7 @@ from towers.models.decoding import Decoding
 from towers.scripts.commands.generate import generate
 from towers.scripts.main import main
 from towers.scripts.recipes import ptb_small
-from towers.scripts.training.catalogue import load_recipe
+from towers.scripts.training.catalogue import find_recipe
 from towers.scripts.training.options import ModelOptions
 from towers.scripts.training.saved_run import open_model
 
@@ -184,7 +184,7 @@ def test_sentences_train_and_count_every_token_once(train, folder, tmp_path, cap
 def test_ptb_recipes_have_the_sizes_and_schedules_of_the_paper():
     sizes = {"small": (200, 20, 13, 5), "medium": (650, 35, 39, 5), "large": (1500, 35, 55, 10)}
     for name, (hidden_size, num_steps, epochs, norm) in sizes.items():
-        fields = load_recipe(f"ptb_{name}").fields
+        fields = find_recipe(f"ptb_{name}").fields
         assert (fields.hidden_size, fields.num_steps) == (hidden_size, num_steps)
         assert fields.epochs == epochs == fields.boundaries[-1] + 1
         # A sum over the steps of a stream has num_steps times the gradient of the mean.

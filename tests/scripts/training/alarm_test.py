@@ -7,14 +7,14 @@ from types import SimpleNamespace
 import pytest
 
 from towers.scripts.training.alarm import Alarm
-from towers.scripts.training.catalogue import load_recipe
+from towers.scripts.training.catalogue import find_recipe, restore_recipe
 
 HEALTHY = [2.5, 2.6, 2.6, 2.6, 2.2, 2.6, 2.6, 2.6, 2.6, 1.0]
 
 
 def warned(losses, first_step=1, alarm=None):
     """Returns the warnings of a run whose first loss is 2.3."""
-    alarm = alarm or Alarm(load_recipe("shapes", []))
+    alarm = alarm or Alarm(find_recipe("shapes"))
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
         alarm.keep_first(SimpleNamespace(step=first_step, results=SimpleNamespace(loss=2.3)))
@@ -36,7 +36,7 @@ def test_losses_that_fall_and_those_of_a_run_that_goes_on_are_not_told_of():
 
 
 def alarm_of(name, *overrides):
-    return Alarm(load_recipe(name, overrides))
+    return Alarm(restore_recipe(name, {}, overrides))
 
 
 def begun(alarm, num_updates=None):

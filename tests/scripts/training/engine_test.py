@@ -14,8 +14,8 @@ from tests.curves import read_scalars
 from tests.scripts.runs import arrays_of, train_shapes
 from towers.devices import placement
 from towers.scripts.main import main
-from towers.scripts.training.catalogue import load_recipe
 from towers.scripts.training import engine
+from towers.scripts.training.catalogue import restore_recipe
 from towers.scripts.training.options import (
     EXCHANGES,
     WITHOUT_COPIES,
@@ -157,7 +157,7 @@ TWO = towers.devices.Devices(tuple(helpers.tower_devices(2)), "two")
 
 @pytest.fixture(scope="module")
 def recipe_and_data():
-    recipe = load_recipe("shapes", OVERRIDES)
+    recipe = restore_recipe("shapes", {}, OVERRIDES)
     return recipe, recipe.make_data(recipe.fields, None, 0)
 
 
