@@ -97,9 +97,14 @@ class Conversation:
         if command.name == "help":
             show("\n".join([*help_lines(), *list_kinds(self._opened.about)]))
         elif command.name == "new":
-            self._forget()
+            self._said.clear()
+            self._last, self._hint_given = None, False
+            show(FORGOT)
+        elif command.name == "why" and self._last is not None:
+            how = self._opened, self._make_answerer, self._options
+            show("\n".join(explain(*how, *self._last)))
         elif command.name == "why":
-            self._explain()
+            show(NOTHING_SAID)
         else:
             self._change_decoding(command)
 
@@ -112,17 +117,6 @@ class Conversation:
             return
         self._options = options
         show(describe_decoding(options))
-
-    def _forget(self) -> None:
-        self._said.clear()
-        self._last, self._hint_given = None, False
-        show(FORGOT)
-
-    def _explain(self) -> None:
-        if self._last is None:
-            show(NOTHING_SAID)
-            return
-        show("\n".join(explain(self._opened, self._make_answerer, self._options, *self._last)))
 
 
 def answer_lines(answerer: Chatbot, context: int, seed: int) -> None:
