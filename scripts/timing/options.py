@@ -69,20 +69,15 @@ def check_options(options: TimingOptions) -> None:
         raise ValueError(
             f"--steps must be at least 2, since the first is not timed. Received {options.steps}."
         )
-    if isinstance(options, StepTimingOptions):
-        check_exchanges(options)
-
-
-def check_exchanges(options: StepTimingOptions) -> None:
-    """Raises ValueError for exchanges that cannot be timed."""
-    given = ",".join(options.exchange)
-    for name in options.exchange:
+    exchanges = getattr(options, "exchange", ())
+    given = ",".join(exchanges)
+    for name in exchanges:
         if name not in EXCHANGES:
             raise ValueError(f"There is no exchange {name!r}.{nearest(name, EXCHANGES)}")
-    if len(set(options.exchange)) != len(options.exchange):
+    if len(set(exchanges)) != len(exchanges):
         raise ValueError(f"--exchange takes each name only once. Received {given}.")
     measures_steps = getattr(options, "input", None) is None
-    if options.exchange and not (measures_steps and max(options.towers) > 1):
+    if exchanges and not (measures_steps and max(options.towers) > 1):
         raise ValueError(
             "--exchange times how several towers with copies of the parameters sum gradients. "
             f"Received {given} with --towers {','.join(map(str, options.towers))}; give at least "

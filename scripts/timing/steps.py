@@ -6,7 +6,7 @@ import contextlib
 import functools
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -49,11 +49,17 @@ def time_steps(
     Raises:
         WrongInputError: the devices or the data cannot be used.
     """
+    own, *others = in_processes(contenders)
     with contextlib.ExitStack() as stack:
         with wrong_input(), waiting(f"building {count_of(len(contenders), 'step')}"):
-            runs, num_rows = stack.enter_context(open_contenders(recipe, options, contenders))
+            apart = [stack.enter_context(Apart(open_runs, recipe, options, one)) for one in others]
+            task = open_task(recipe, options, most_towers(own))
+            runs = build_runs(task, own)
+            for process in apart:
+                runs.update(process.runs())
+        runs = {one.name: runs[one.name] for one in contenders}
         seconds = measure(runs, options.repetitions, options.steps)
-    rows = summarise(seconds, num_rows)
+    rows = summarise(seconds, task.rows)
     print_table(rows, recipe, options)
     return rows
 
@@ -70,24 +76,6 @@ def towers_of(options: StepTimingOptions) -> list[Contender]:
         for number in options.towers
         for exchange in (None, *(options.exchange if number > 1 else ()))
     ]
-
-
-@contextlib.contextmanager
-def open_contenders(
-    recipe: Recipe, options: TimingOptions, contenders: Sequence[Contender]
-) -> Iterator[tuple[dict[str, TimedRun], float]]:
-    """Yields what runs each contender, by name, and the examples of a batch on average.
-
-    Errors as in `open_task`.
-    """
-    own, *others = in_processes(contenders)
-    with contextlib.ExitStack() as stack:
-        apart = [stack.enter_context(Apart(open_runs, recipe, options, group)) for group in others]
-        task = open_task(recipe, options, most_towers(own))
-        runs = build_runs(task, own)
-        for process in apart:
-            runs.update(process.runs())
-        yield {contender.name: runs[contender.name] for contender in contenders}, task.rows
 
 
 def in_processes(contenders: Sequence[Contender]) -> list[list[Contender]]:
