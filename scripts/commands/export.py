@@ -49,14 +49,8 @@ def run(options: ExportOptions) -> int:
     with wrong_input():  # Such as a file of the data that is gone.
         write = choose_writer(options)
     if folder.exists() and not (options.overwrite and is_export(folder)):
-        raise WrongInputError(
-            f"{folder} exists already. Choose another with --output"
-            + (
-                ", or replace it with --overwrite."
-                if is_export(folder)
-                else ("; it is not an export.")
-            )
-        )
+        more = ", or replace it with --overwrite" if is_export(folder) else "; it is not an export"
+        raise WrongInputError(f"{folder} exists already. Choose another with --output{more}.")
     with wrong_input(OSError):  # Such as a folder that cannot be made.
         line = publish_whole(write, folder)
     show(f"exported to {folder}; {line.format(folder=folder)}")

@@ -12,7 +12,7 @@ import textwrap
 from typing import Annotated
 
 from towers.scripts.options.setting import Flag
-from towers.scripts.shown import show
+from towers.scripts.shown import show, table
 from towers.scripts.training.catalogue import describe_recipe, find_recipe, summaries
 from towers.scripts.training.fields import describe_fields
 from towers.scripts.wrong_input import wrong_input
@@ -34,7 +34,7 @@ class RecipesOptions:
 def run(options: RecipesOptions) -> int:
     """Prints a line for each recipe, or everything about one."""
     if options.recipe is None:
-        print_recipes()
+        show("\n".join(table(summaries().items())))
         return 0
     with wrong_input():
         description, fields = describe_recipe(options.recipe), find_recipe(options.recipe).fields
@@ -43,11 +43,3 @@ def run(options: RecipesOptions) -> int:
     for line in describe_fields(fields):
         show(textwrap.fill(line, width, initial_indent="  ", subsequent_indent=" " * 6))
     return 0
-
-
-def print_recipes() -> None:
-    """Prints the name and the summary of each recipe."""
-    lines = summaries()
-    width = max(map(len, lines))
-    for name, line in lines.items():
-        show(f"{name:<{width}}  {line}")
