@@ -66,15 +66,9 @@ def run(options: PrepareOptions) -> int:
     for example in corpus.examples(options.show) if options.show else []:
         show(as_json(example) if options.json else " -> ".join(map(shown, example.values())))
     if options.json:
-        show(
-            as_json({"recipe": recipe.name, "folder": str(corpus.folder), **about(corpus, remarks)})
-        )
+        about = {"recipe": recipe.name, "folder": str(corpus.folder)}
+        show(as_json({**about, "summary": [*corpus.summary, *remarks], **corpus.facts}))
     return 0
-
-
-def about(corpus: Any, remarks: list[str]) -> dict[str, Any]:
-    """Returns what is known of a prepared corpus: its summary, and its numbers."""
-    return {"summary": [*corpus.summary, *remarks], **corpus.facts}
 
 
 def shown(value: Any) -> str:
