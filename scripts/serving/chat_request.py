@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable
 from typing import Any
 
+from towers.scripts.options.setting import is_utf_8
 from towers.scripts.serving.limits import Limits, RefusedError
 from towers.scripts.wrong_input import nearest
 
@@ -211,7 +211,7 @@ def read_content(message: dict[str, Any], param: str, limits: Limits) -> str:
     if len(text) > limits.max_message_length:
         received = f"{len(text)} characters"
         raise wrong(f"{param}.content", f"at most {limits.max_message_length} characters", received)
-    if any("\ud800" <= character <= "\udfff" for character in text):
+    if not is_utf_8(text):
         raise wrong(f"{param}.content", "Unicode text", "half of a surrogate pair")
     return text
 
@@ -271,13 +271,8 @@ def wrong(param: str, expected: str, received: str) -> RefusedError:
 
 def shown(value: Any) -> str:
     """Returns a received value in a few characters."""
-    names: dict[type, Callable[[Any], str]] = {
-        dict: lambda value: "an object",
-        list: lambda value: "a list",
-        type(None): lambda value: "nothing",
-        bool: lambda value: "true" if value else "false",
-    }
+    names = {dict: "an object", list: "a list", type(None): "nothing", bool: str(value).lower()}
     if type(value) in names:
-        return names[type(value)](value)
+        return names[type(value)]
     text = ascii(value) if isinstance(value, str) and not value.isprintable() else repr(value)
     return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."
