@@ -203,25 +203,21 @@ def complete(record: Any) -> dict[str, Any]:
 def check_record(record: dict[str, Any]) -> None:
     """Raises ValueError unless every entry of a record is of its kind."""
     texts = ("recipe", "precision", "batch_norm", "updates")
-    wrong = [name for name in texts if not isinstance(record[name], str)]
-    data = [] if record["data"] is None else record["data"]
-    if not isinstance(data, list) or not all(isinstance(one, str) for one in data):
-        wrong.append("data")
-    if not isinstance(record["chooses"], bool):
-        wrong.append("chooses")
-    if not isinstance(record["starts"], list) or not all(map(is_start, record["starts"])):
-        wrong.append("starts")
-    if not isinstance(record.get("best_metric"), (str, type(None))):
-        wrong.append("best_metric")
-    if not isinstance(record["fields"], dict):
-        wrong.append("fields")
-    elif "batch_size" not in record["fields"]:
-        raise ValueError("the batch size is missing")
-    if type(record["seed"]) is not int or not 0 <= record["seed"] < 2**32:
-        wrong.append("seed")
+    data, starts, seed = record["data"], record["starts"], record["seed"]
+    is_right = {
+        **{name: isinstance(record[name], str) for name in texts},
+        "data": data is None or (isinstance(data, list) and all(isinstance(x, str) for x in data)),
+        "chooses": isinstance(record["chooses"], bool),
+        "starts": isinstance(starts, list) and all(map(is_start, starts)),
+        "best_metric": isinstance(record.get("best_metric"), (str, type(None))),
+        "fields": isinstance(record["fields"], dict),
+        "seed": type(seed) is int and 0 <= seed < 2**32,
+    }
+    wrong = [f"{name} {record[name]!r}" for name, right in is_right.items() if not right]
     if wrong:
-        found = ", ".join(f"{name} {record[name]!r}" for name in wrong)
-        raise ValueError(f"unexpected {found}")
+        raise ValueError(f"unexpected {', '.join(wrong)}")
+    if "batch_size" not in record["fields"]:
+        raise ValueError("the batch size is missing")
 
 
 def is_start(start: Any) -> bool:
