@@ -27,26 +27,30 @@ def run(options: EvaluateOptions) -> int:
     from towers.scripts.classifying.predictions import check_images, check_one_label
     from towers.scripts.training.run_directory import RunDirectory
     from towers.scripts.training.run_output import describe_evaluation
-    from towers.scripts.training.saved_run import open_evaluation
+    from towers.scripts.training.saved_run import dynamically, open_evaluation
 
     with wrong_input():
-        evaluation = open_evaluation(options)
-        if not evaluation.session.data.test.steps_per_epoch:
+        session, checkpoint = open_evaluation(options)
+        evaluator = session.answer_evaluator
+        if not session.data.test.steps_per_epoch:
             paths = options.data or RunDirectory(options.run_dir).read()["data"] or ()
             where = f" in {', '.join(paths)}" if paths else ""
             raise ValueError(f"There is no data to evaluate on{where}. Give another --data.")
-        if evaluation.session.answer_evaluator is not None:
+        if evaluator is not None:
             import_bleu()  # Not at the end of a long evaluation, where it is used.
         if options.classes:
-            check_images(evaluation.session, "--classes")
-            check_one_label(evaluation.session)
+            check_images(session, "--classes")
+            check_one_label(session)
         tuned = {}
         if options.tune or options.decoding != DecodingOptions():
-            tuned = decode_with(evaluation.session, options.decoding, tune=options.tune)
+            tuned = decode_with(session, options.decoding, tune=options.tune)
     with wrong_input(OSError):  # Such as a file of the data that is gone.
-        metrics = {**evaluation.evaluate(show, options.dynamic), **tuned}
-        confusion = count_confusions(evaluation.session) if options.classes else None
-    session, checkpoint = evaluation
+        how = [dynamically(session, options.dynamic)] if options.dynamic else []
+        metrics = session.evaluate(*how)
+        if evaluator is not None:
+            metrics.update(evaluator.evaluate(show))
+        metrics.update(tuned)
+        confusion = count_confusions(session) if options.classes else None
     show(describe_evaluation(session, checkpoint.step, metrics))
     if metrics.get("unknown_rate", 0) > UNKNOWN_ALARM:
         show(describe_unknown(metrics["unknown_rate"]))

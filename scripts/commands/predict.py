@@ -50,14 +50,14 @@ def run(options: PredictOptions) -> int:
 
     with wrong_input():
         paths = find_images(options.files)
-        evaluation = open_evaluation(
+        session, checkpoint = open_evaluation(
             EvaluateOptions(options.run_dir, options.checkpoint, devices=DeviceOptions(towers=1))
         )
-        check_images(evaluation.session, "`towers predict`")
+        check_images(session, "`towers predict`")
     predictions, refusals = [], []
     if options.csv:
         show("path,class,probability")
-    for result in predict(evaluation.session, paths, options.top):
+    for result in predict(session, paths, options.top):
         if isinstance(result, Refusal):
             refusals.append(result)
             show(result.reason, file=sys.stderr)
@@ -67,8 +67,7 @@ def run(options: PredictOptions) -> int:
     if options.json:
         found = {str(path): probabilities for path, probabilities in predictions}
         refused = {str(path): reason for path, reason in refusals}
-        step = evaluation.checkpoint.step
-        show_json({"step": step, "predictions": found, "refused": refused})
+        show_json({"step": checkpoint.step, "predictions": found, "refused": refused})
     if refusals:
         raise WrongInputError(
             f"{len(refusals)} of {len(paths)} files cannot be predicted; the lines above say why."

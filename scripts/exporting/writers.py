@@ -111,14 +111,13 @@ def classifier_writer(options: ModelOptions, file_format: str) -> Callable[[Path
     """
     if file_format == "onnx":
         import_extra("tf2onnx", "onnx", "--format onnx uses tf2onnx")
-    evaluation = open_evaluation(
+    session, checkpoint = open_evaluation(
         EvaluateOptions(options.run_dir, options.checkpoint, devices=DeviceOptions(towers=1))
     )
-    session = evaluation.session
 
     def write(folder: Path) -> str:
         signatures = {"classify": classify_images(session)}
-        title = f"{session.recipe.name}, step {evaluation.checkpoint.step}"
+        title = f"{session.recipe.name}, step {checkpoint.step}"
         write_model(session.model, signatures, folder, (title, RunDirectory(options.run_dir)))
         about = {"classes": list(class_names(session)), **(session.data.about or {})}
         write_settings(about, folder)

@@ -46,29 +46,6 @@ class OpenModel(NamedTuple):
     about: dict[str, Any]
 
 
-class Evaluation(NamedTuple):
-    """A run's model, filled from a checkpoint, with its test data."""
-
-    session: Session
-    checkpoint: towers.checkpoints.Checkpoint
-
-    def evaluate(
-        self, write: Callable[[str], None], dynamic: float | None = None
-    ) -> dict[str, float]:
-        """Returns the metrics, and writes samples of a chatbot's answers.
-
-        Args:
-            write: takes the samples.
-            dynamic: the learning rate of a dynamic evaluation, or None.
-        """
-        if dynamic is not None:
-            return self.session.evaluate(dynamically(self.session, dynamic))
-        metrics = self.session.evaluate()
-        if self.session.answer_evaluator is not None:
-            metrics.update(self.session.answer_evaluator.evaluate(write))
-        return metrics
-
-
 class InitialWeights(NamedTuple):
     """The best checkpoint of a run, with whose weights another one begins."""
 
@@ -139,8 +116,10 @@ def open_model(
     return OpenModel(directory, recipe, model, text, description, about)
 
 
-def open_evaluation(options: EvaluateOptions) -> Evaluation:
-    """Returns a run's model and test data, ready to be evaluated.
+def open_evaluation(
+    options: EvaluateOptions,
+) -> tuple[Session, towers.checkpoints.Checkpoint]:
+    """Returns a run's model with its test data, and the checkpoint whose values it has.
 
     Raises:
         ValueError: the run, its checkpoint, the fields or the data cannot be used.
@@ -176,7 +155,7 @@ def open_evaluation(options: EvaluateOptions) -> Evaluation:
     check_text(directory.text, session.data.text)
     check_classes(record.get("about"), session.data.about)
     restore_model(session.model, checkpoint)
-    return Evaluation(session, checkpoint)
+    return session, checkpoint
 
 
 def check_dynamic(record: dict[str, Any], is_other: bool) -> None:
@@ -194,12 +173,7 @@ def check_dynamic(record: dict[str, Any], is_other: bool) -> None:
 
 
 def dynamically(session: Session, learning_rate: float) -> Measure:
-    """Returns what measures a language model whose weights follow the text.
-
-    Args:
-        session: with streams.
-        learning_rate: of the evaluation.
-    """
+    """Returns what measures a language model whose weights follow the text of its streams."""
     from towers.models.dynamic_evaluation import DynamicEvaluation
 
     def measure(after_batch: Callable[[], object]) -> dict[str, float]:

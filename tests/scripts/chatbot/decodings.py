@@ -47,15 +47,15 @@ def decode_each_way(given: argparse.Namespace) -> dict[str, Any]:
     from towers.scripts.training.saved_run import open_evaluation
 
     asked = (f"exam_questions={given.questions}",)
-    evaluation = open_evaluation(
+    session, checkpoint = open_evaluation(
         EvaluateOptions(given.run, devices=DeviceOptions(), overrides=asked)
     )
-    session, evaluator = evaluation.session, evaluation.session.answer_evaluator
+    evaluator = session.answer_evaluator
     if not isinstance(evaluator, ChatEvaluator):
         raise SystemExit(f"{given.run} answers no questions.")
-    whole = evaluation.evaluate(lambda line: None)
+    whole = {**session.evaluate(), **evaluator.evaluate(lambda line: None)}
     print(f"perplexity {whole['perplexity']:.1f}, hits@1/10 {whole['hits_1_10']:.3f}, ", end="")
-    print(f"step {evaluation.checkpoint.step}, {whole['asked']} questions", flush=True)
+    print(f"step {checkpoint.step}, {whole['asked']} questions", flush=True)
     pairs = session.data.corpus.held_out_pairs[:SHOWN]
     greedy = evaluator._ask(pairs)
     print(row("greedy", whole), flush=True)

@@ -56,7 +56,7 @@ def test_files_are_predicted_as_their_pixels_are_and_others_are_named(folder, tm
 def check_predictions(run, lines, predictions):
     """Compares what was said of the three images with the network on their pixels."""
     assert len(lines) == len(predictions) == 3
-    session = open_evaluation(EvaluateOptions(run, devices=DeviceOptions(towers=1))).session
+    session, _ = open_evaluation(EvaluateOptions(run, devices=DeviceOptions(towers=1)))
     expected = classify_images(session)(IMAGES.images[:3])["probabilities"].numpy()
     for (path, found), probabilities in zip(predictions.items(), expected, strict=True):
         best = np.argsort(-probabilities)[:2]

@@ -53,7 +53,7 @@ def test_an_image_network_classifies_pixels_as_its_evaluation_does(classifier, t
 
 def test_the_weights_can_be_loaded_by_keras(classifier):
     options = EvaluateOptions(str(classifier / "run"), devices=DeviceOptions(towers=1))
-    model = open_evaluation(options).session.model
+    model = open_evaluation(options)[0].model
     expected = [variable.numpy() for variable in model.variables]
     for variable in model.variables:
         variable.assign(variable * 0)
