@@ -132,8 +132,9 @@ def serve(options: ServeOptions, bound: Sequence[socket.socket], token: str | No
     from towers.scripts.serving.chat_request import RequestRules
 
     limits = options.limits
-    chatbot, name, default_choices = open_chatbot(options)
-    rules = RequestRules(name, limits, default_choices, options.ignore_system, options.any_model)
+    chatbot, name = open_chatbot(options)
+    nbest = options.decoding.nbest
+    rules = RequestRules(name, limits, nbest, options.ignore_system, options.any_model)
     is_open = token is not None or not server.is_local(bound)
     hosts = None if is_open else server.local_names(options.host, bound, options.allow_host)
     with Batcher(
@@ -153,8 +154,8 @@ def serve(options: ServeOptions, bound: Sequence[socket.socket], token: str | No
     show("stopped", flush=True)
 
 
-def open_chatbot(options: ServeOptions) -> tuple[ServedChatbot, str, int]:
-    """Returns the chatbot, its name, and how many answers a request gets that does not say."""
+def open_chatbot(options: ServeOptions) -> tuple[ServedChatbot, str]:
+    """Returns the chatbot and its name."""
     from towers.scripts.serving.served_chatbot import ServedChatbot
     from towers.scripts.training.saved_run import open_model
 
@@ -171,7 +172,7 @@ def open_chatbot(options: ServeOptions) -> tuple[ServedChatbot, str, int]:
         chatbot.compile()
     show(opened.description, flush=True)
     name = opened.directory.path.resolve().name.encode("utf-8", "replace").decode("utf-8")
-    return chatbot, name, decoding.nbest
+    return chatbot, name
 
 
 def print_start(
