@@ -47,7 +47,6 @@ class Answerer:
     Args:
         model: a `Seq2Seq` or a `Transformer`.
         text: the codec between text and ids.
-        decoding: how to decode.
         max_question_length: of longer questions only the last tokens count.
     """
 

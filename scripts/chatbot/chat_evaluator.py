@@ -26,7 +26,6 @@ class ChatEvaluator:
     """Asks a chatbot the held-out questions.
 
     Args:
-        answerer: the chatbot.
         ranker: scores given answers by the same model.
         corpus: the prepared pairs.
         language: `zh` or `en`.

@@ -68,7 +68,6 @@ class Reranker:
     Args:
         answerer: gives the candidates.
         ranker: of the chatbot's own model.
-        second: the second model.
         weight: w of the score, not negative.
         length_reward: r of the score.
         n_best: answers to each question.

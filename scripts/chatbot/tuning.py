@@ -23,12 +23,7 @@ COLUMNS = ("bleu", "distinct_2", "entropy_2", "top_ten", "commonest")
 
 
 class Trial(NamedTuple):
-    """A weight and a length reward with the metrics of the answers that they choose.
-
-    Attributes:
-        weight, length_reward: as a `Reranker` takes them.
-        metrics: of the best answers, by name.
-    """
+    """A weight and a length reward with the metrics, by name, of the answers that they choose."""
 
     weight: float
     length_reward: float

@@ -60,9 +60,7 @@ class TrainCommandOptions(TrainOptions, TrainedRecipeOptions):
 def run(options: TrainCommandOptions, after_save: Callable[[], None] | None = None) -> int:
     """Trains, and returns the exit code: 0, or 128 + the number of the signal that ended it.
 
-    Args:
-        options: of the command.
-        after_save: called in every process, each time after the chief may have saved; or None.
+    `after_save` is called in every process, each time after the chief may have saved.
     """
     with wrong_input():
         recipe = chosen_recipe(options)

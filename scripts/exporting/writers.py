@@ -100,7 +100,6 @@ def classifier_writer(options: ModelOptions, file_format: str) -> Callable[[Path
     The run's data must be there, except for `images`: the network keeps how it prepares pixels.
 
     Args:
-        options: the run.
         file_format: of a file beside the SavedModel, one of `FILES`, which Keras writes. It takes
             `images` as the SavedModel does, or, where that reads picture files, the central square
             as the network sees it: float32 [batch, height, width, channels], 0 to 255.

@@ -88,10 +88,8 @@ def choose_cluster(
 ) -> tuple[Sequence[str], Sequence[int]]:
     """Returns host:port of each process of the training, and the numbers of those to start here.
 
-    Args:
-        options: of the launch.
-        gpus: for each of which there is a process by default.
-        environment: where a scheduler may have given this process a place.
+    By default there is a process for each GPU. In the environment a scheduler may have given this
+    process a place.
 
     Raises:
         ValueError: the options contradict each other, or a scheduler starts the processes.
@@ -134,10 +132,7 @@ def gpus_here(
 ) -> tuple[int, ...] | None:
     """Returns the numbers of this machine's GPUs; None without any, or if `train` chooses some.
 
-    Args:
-        arguments: of `towers train`.
-        environment: where CUDA_VISIBLE_DEVICES may hide some.
-        devices: the folder of the machine's devices.
+    CUDA_VISIBLE_DEVICES may hide some.
     """
     found = [one.name for one in devices.glob("nvidia[0-9]*")]
     visible = environment.get("CUDA_VISIBLE_DEVICES")

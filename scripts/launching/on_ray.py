@@ -47,11 +47,7 @@ SETTINGS = {
 
 
 def launch_on_ray(options: LaunchOptions, arguments: Sequence[str]) -> int:
-    """Trains in workers of a Ray cluster; returns the exit code.
-
-    Args:
-        options: of the launch.
-        arguments: of `towers`: `train` with its own.
+    """Trains in workers of a Ray cluster, by the arguments of `towers`; returns the exit code.
 
     Raises:
         WrongInputError: Ray is not installed, or no cluster answers.
@@ -90,12 +86,7 @@ def launch_on_ray(options: LaunchOptions, arguments: Sequence[str]) -> int:
 
 
 def fit(trainer: Any, notes: Any) -> tuple[Exception | None, Sequence[int]]:
-    """Trains; returns why that failed, or None, and the numbers of the signals that came.
-
-    Args:
-        trainer: Ray's.
-        notes: the actor.
-    """
+    """Trains; returns why that failed, or None, and the numbers of the signals that came."""
     outcomes: list[Exception | None] = []
 
     def train() -> None:
@@ -187,16 +178,9 @@ class Notes:
 
 
 def run_worker(arguments: Sequence[str], folder: str, run_dir: str | None, notes: Any) -> None:
-    """Trains, as one worker of Ray's.
+    """Trains in the driver's folder, as one worker of Ray's; RuntimeError if it is not there.
 
-    Args:
-        arguments: of `towers`.
-        folder: to train in, as the driver does.
-        run_dir: the run's directory if Ray keeps its checkpoints, None if all machines share it.
-        notes: the actor.
-
-    Raises:
-        RuntimeError: the folder is not there.
+    Where Ray keeps the checkpoints, it is told `run_dir`, the run's directory.
     """
     import ray
     from ray import train
@@ -237,12 +221,7 @@ def run_worker(arguments: Sequence[str], folder: str, run_dir: str | None, notes
 
 
 class Prefixed:
-    """A stream that begins each line with the worker's number.
-
-    Args:
-        stream: where the lines go.
-        prefix: their beginning.
-    """
+    """A stream that begins each line with the worker's number."""
 
     def __init__(self, stream: TextIO, prefix: str):
         self._stream, self._prefix, self._line = stream, prefix, ""

@@ -82,11 +82,7 @@ def core_share(local_workers: int, options: TrainOptions) -> dict[str, str]:
 
 
 def run_worker(launcher: int) -> int:
-    """Runs the command line in a worker and returns its exit code.
-
-    Args:
-        launcher: the id of the process that started this one.
-    """
+    """Runs the command line in a worker, started by the process of this id; returns its code."""
     threading.Thread(target=end_with, args=[launcher], daemon=True).start()
     return main()
 
@@ -101,14 +97,7 @@ def end_with(launcher: int) -> None:
 
 
 class WorkerProcess:
-    """One process and its log file.
-
-    Args:
-        index: its number in the cluster.
-        command: its command line.
-        environment: its whole environment.
-        log: the path of its log, which continues that of an earlier start.
-    """
+    """One process of the cluster and its log file, which continues that of an earlier start."""
 
     def __init__(self, index: int, command: Sequence[str], environment: dict[str, str], log: Path):
         self.index, self.log = index, log

@@ -95,10 +95,7 @@ def forward_signals(send: Callable[[int], object]) -> Iterator[list[int]]:
 
     A second signal kills them: a worker that still waits for the others ignores the first.
     A closed terminal (SIGHUP) counts as SIGTERM, but never as the second, since it may come twice.
-    Yields the growing list of the forwarded signals.
-
-    Args:
-        send: called with a signal's number; sends it to all workers.
+    Yields the growing list of the forwarded signals; `send` sends one to all workers.
     """
     forwarded: list[int] = []
 

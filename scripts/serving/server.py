@@ -101,7 +101,6 @@ def make_server(app: Any, timeout: float, max_waiting: int) -> uvicorn.Server:
     """Returns the server of an application.
 
     Args:
-        app: the application.
         max_waiting: requests that may wait; uvicorn refuses connections beyond them and some more.
         timeout: seconds that a request may take; a stopping server waits a little longer.
     """

@@ -22,8 +22,7 @@ class Task(NamedTuple):
     """What is trained, and on which devices.
 
     Attributes:
-        recipe: the recipe.
-        data: the recipe's data, which gives the model its sizes.
+        data: the recipe's, which gives the model its sizes.
         dataset: an endless dataset of global batches.
         make_optimizer: makes the optimizer that the towers use.
         groups: the devices of each tower.

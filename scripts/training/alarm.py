@@ -20,9 +20,6 @@ class Alarm:
     """Warns once of losses that stay above that of the first step, or of the rate before.
 
     A continued run, which made its first step before, is not watched.
-
-    Args:
-        recipe: what is trained.
     """
 
     def __init__(self, recipe: Recipe):
@@ -33,8 +30,7 @@ class Alarm:
     def begin(self, num_updates: int | None) -> None:
         """Warns of a rate far above the usual ones and the recipe's own, and of few updates.
 
-        Args:
-            num_updates: of the recipe's own number of epochs; None if another one was asked for.
+        Their number is None if another one than the recipe's own was asked for.
         """
         fields, own = self._recipe.fields, self._own
         if fields.learning_rate > max(LARGEST_RATE, own.learning_rate):

@@ -31,13 +31,7 @@ Interruptible = Callable[[], contextlib.AbstractContextManager[None]]
 def run_recipe(recipe: Recipe, options: TrainOptions, after_save: Callable[[], None] | None) -> str:
     """Trains a recipe, or goes on with its run, and returns why it ended.
 
-    Args:
-        recipe: the recipe.
-        options: how to train it.
-        after_save: called in every process, each time after the chief may have saved; or None.
-
-    Raises:
-        WrongInputError: the options, the directory or the data cannot be used together.
+    WrongInputError if the options, the directory or the data cannot be used together.
     """
     with contextlib.ExitStack() as scope:
         with wrong_input():

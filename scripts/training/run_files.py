@@ -20,14 +20,11 @@ class RunFiles:
     """The checkpoints, metrics and curves of a run, as one process writes them.
 
     Attributes:
-        curves: TensorBoard's files.
         reporting: the action that reports to the terminal, the curves and metrics.jsonl;
             checkpoints hold what it has not reported yet.
         metrics: the lines of metrics.jsonl.
-        best: the best evaluation so far.
         alarm: warns of a training that goes wrong; its `keep_first` is an action.
         evaluated_step: the step of the last evaluation.
-        checkpoints: the checkpoints, which are written beside the training.
     """
 
     def __init__(

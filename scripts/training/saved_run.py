@@ -30,9 +30,8 @@ class OpenModel(NamedTuple):
     """A run's trained model without its data.
 
     Attributes:
-        directory: the run's.
-        recipe: the recipe with the run's fields.
-        model: the model with the checkpoint's values.
+        recipe: with the run's fields.
+        model: with the checkpoint's values.
         text: the codec between text and ids.
         description: a line that names the recipe, the step and the run.
         about: what the run recorded about its data.

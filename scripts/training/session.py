@@ -27,9 +27,8 @@ class Session(NamedTuple):
     """A recipe with everything that its training and evaluation need.
 
     Attributes:
-        recipe: the recipe.
-        data: its batches.
-        model: its Keras model, the variables on the parameter device.
+        data: the batches.
+        model: the Keras model, its variables on the parameter device.
         devices: the towers' devices, and a line that describes them.
         placement: the towers' devices, and where the variables live.
         processes: all processes of the training, this one among them.
