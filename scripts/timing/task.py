@@ -24,7 +24,6 @@ class Task(NamedTuple):
     Attributes:
         data: the recipe's, which gives the model its sizes.
         dataset: an endless dataset of global batches.
-        make_optimizer: makes the optimizer that the towers use.
         groups: the devices of each tower.
         rows: examples of a batch, on average.
     """
@@ -32,7 +31,6 @@ class Task(NamedTuple):
     recipe: Recipe
     data: Data
     dataset: tf.data.Dataset
-    make_optimizer: Callable[[], keras.optimizers.Optimizer]
     groups: tuple[tuple[str, ...], ...] = ()
     rows: float = 0.0
 
@@ -44,6 +42,10 @@ class Task(NamedTuple):
     def make_model(self) -> keras.Model:
         """Returns a model with its own variables."""
         return self.recipe.make_model(self.recipe.fields, self.data)
+
+    def make_optimizer(self) -> keras.optimizers.Optimizer:
+        """Returns the optimizer that the towers use."""
+        return make_optimizer(self.recipe.fields, self.data, self.recipe.fields.epochs)
 
     def make_tower_fn(self, model: keras.Model) -> Callable:
         """Returns the tower function for training."""
@@ -61,11 +63,7 @@ def open_task(recipe: Recipe, options: TimingOptions, num_towers: int) -> Task:
     data = recipe.make_data(recipe.fields, data_paths(recipe, options.data), options.seed)
     batches = first_batches(data.train(0, 0))
     rows = statistics.fmean(len(tf.nest.flatten(batch)[0]) for batch in batches)
-
-    def optimizer() -> Any:
-        return make_optimizer(recipe.fields, data, recipe.fields.epochs)
-
-    return Task(recipe, data, endless(batches), optimizer, devices.groups, rows)
+    return Task(recipe, data, endless(batches), devices.groups, rows)
 
 
 def first_batches(dataset: tf.data.Dataset) -> list[Any]:
