@@ -12,13 +12,13 @@ import towers
 from towers.scripts.shown import show
 from towers.scripts.training.options import WITHOUT_COPIES, TrainOptions
 from towers.scripts.training.recipe import Data, Recipe
-from towers.scripts.training.session import Session, build_async_step, build_step
+from towers.scripts.training.session import Session, build_step, step_parts
 
 
 def open_updates(session: Session, options: TrainOptions) -> towers.steps.Updates:
     """Returns one update from all towers or, with `--updates async`, one from each."""
     if options.engine.updates == "async":
-        step: towers.steps.Step = build_async_step(session, options)
+        step: towers.steps.Step = towers.steps.build_async_step(*step_parts(session, options))
     else:
         step = build_step(session, options)
     return towers.steps.updates_of(step, session.data.train)

@@ -168,40 +168,22 @@ def carried_state(recipe: Recipe, model: keras.Model, batches: Any) -> towers.Ca
 
 
 def build_step(session: Session, options: TrainOptions) -> towers.engine.TrainStep:
-    """Returns a synchronous step, joined with the other processes if there are any.
-
-    Raises:
-        ValueError: several processes, and a recipe that carries a state.
-    """
-    recipe, train, processes = session.recipe, session.data.train, session.processes
-    carried = carried_state(recipe, session.model, train)
-    if processes.count > 1 and carried is not None:
-        raise ValueError(
-            f"{recipe.name} carries a state from batch to batch, and only the towers of one "
-            f"process can share its rows. Received {processes.count} processes; use one, with "
-            "--towers (or, for a language model, --set form=sentences or form=pieces)."
-        )
-    parts = step_parts(session, options, carried)
-    return towers.build_train_step(*parts, processes)
-
-
-def build_async_step(session: Session, options: TrainOptions) -> towers.steps.AsyncStep:
-    """Returns an asynchronous step; raises ValueError for a recipe that carries a state."""
-    recipe, train = session.recipe, session.data.train
-    if carried_state(recipe, session.model, train) is not None:
-        raise ValueError(
-            f"{recipe.name} carries a state from batch to batch, and --updates async takes "
-            "batches in no fixed order. Use --updates sync (or, for a language model, --set "
-            "form=sentences or form=pieces)."
-        )
-    return towers.steps.build_async_step(*step_parts(session, options))
+    """Returns a synchronous step, joined with the other processes; errors as in `step_parts`."""
+    return towers.build_train_step(*step_parts(session, options), session.processes)
 
 
 def step_parts(
-    session: Session, options: TrainOptions, carried: towers.Carried | None = None
+    session: Session, options: TrainOptions
 ) -> tuple[Any, Any, Any, Any, Any, towers.StepOptions]:
-    """Returns what every step of a session is built of."""
+    """Returns what a step of a session is built of, synchronous or not.
+
+    Raises:
+        ValueError: a recipe carries a state, with several processes or asynchronous updates.
+    """
     recipe, train = session.recipe, session.data.train
+    carried = carried_state(recipe, session.model, train)
+    if carried is not None:
+        check_carries(recipe, session.processes.count, options.engine.updates)
     tower_fn = recipe.make_tower_fn(recipe.fields, session.model, True)
     epochs = recipe.fields.epochs
     if options.steps is not None:
@@ -219,6 +201,23 @@ def step_parts(
         carried=carried,
     )
     return tower_fn, session.model, optimizer, session.placement, train, towers.StepOptions(**own)
+
+
+def check_carries(recipe: Recipe, num_processes: int, updates: str) -> None:
+    """Raises ValueError if a state cannot be carried by so many processes, or by such updates."""
+    if updates == "async":
+        why = "--updates async takes batches in no fixed order. Use --updates sync"
+    elif num_processes > 1:
+        why = (
+            "only the towers of one process can share its rows. Received "
+            f"{num_processes} processes; use one, with --towers"
+        )
+    else:
+        return
+    raise ValueError(
+        f"{recipe.name} carries a state from batch to batch, and {why} (or, for a language model, "
+        "--set form=sentences or form=pieces)."
+    )
 
 
 def make_optimizer(fields: Any, data: Data, epochs: float) -> keras.optimizers.Optimizer:
