@@ -14,24 +14,10 @@ import functools
 from collections.abc import Sequence
 
 import towers
-from towers.scripts.launching.cluster import (
-    LaunchOptions,
-    check_together,
-    choose_cluster,
-    gpu_shares,
-    gpus_here,
-)
+from towers.scripts.launching import cluster, processes, watching
+from towers.scripts.launching.cluster import LaunchOptions
 from towers.scripts.launching.network import enter_private_network
 from towers.scripts.launching.on_ray import launch_on_ray
-from towers.scripts.launching.processes import (
-    WorkerProcess,
-    core_share,
-    log_of,
-    train_arguments,
-    worker_command,
-    worker_environment,
-)
-from towers.scripts.launching.watching import end, forward_signals, send, watch
 from towers.scripts.main import read_command
 from towers.scripts.shown import show
 from towers.scripts.wrong_input import wrong_input
@@ -43,31 +29,31 @@ PRIVATE = "the processes use a private network, which nothing outside can reach"
 def run(options: LaunchOptions) -> int:
     """Starts the workers, waits, and returns 0, or the code of the first that failed."""
     with wrong_input():
-        arguments = train_arguments(options.command_line)
-        check_together(options)
+        arguments = processes.train_arguments(options.command_line)
+        cluster.check_together(options)
     if options.ray is not None:
         return launch_on_ray(options, arguments)
     with wrong_input():
-        gpus = options.gpus or (None if options.cluster else gpus_here(arguments))
-        addresses, here = choose_cluster(options, gpus)
-        shares = gpu_shares(gpus, len(here))
-        cores = core_share(len(here), read_command(arguments)[1])
-        logs = [log_of(options.log_dir, index) for index in here]
+        gpus = options.gpus or (None if options.cluster else cluster.gpus_here(arguments))
+        addresses, here = cluster.choose_cluster(options, gpus)
+        shares = cluster.gpu_shares(gpus, len(here))
+        cores = processes.core_share(len(here), read_command(arguments)[1])
+        logs = [processes.log_of(options.log_dir, index) for index in here]
     say_what_is_open(options.cluster is None, [addresses[index] for index in here])
     count = f"{len(here)} of {len(addresses)} processes"
     show(f"starting {count}, logs in {options.log_dir}", flush=True)
-    workers: list[WorkerProcess] = []
-    with forward_signals(functools.partial(send, workers)) as forwarded:
+    workers: list[processes.WorkerProcess] = []
+    with watching.forward_signals(functools.partial(watching.send, workers)) as forwarded:
         try:
             for index, share, log in zip(here, shares, logs, strict=True):
                 if forwarded:
                     return 128 + forwarded[0]
-                command = worker_command([*arguments, *share])
-                environment = worker_environment(addresses, index, cores)
-                workers.append(WorkerProcess(index, command, environment, log))
-            return watch(workers, forwarded)
+                command = processes.worker_command([*arguments, *share])
+                environment = processes.worker_environment(addresses, index, cores)
+                workers.append(processes.WorkerProcess(index, command, environment, log))
+            return watching.watch(workers, forwarded)
         finally:
-            end(workers)
+            watching.end(workers)
 
 
 def say_what_is_open(are_all_here: bool, addresses: Sequence[str]) -> None:

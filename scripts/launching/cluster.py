@@ -62,13 +62,12 @@ class LaunchOptions:
 
 def check_together(options: LaunchOptions) -> None:
     """Raises ValueError for options that have no use with --ray, or none without it."""
-    names, use = (
-        ("processes", "gpus", "cluster", "index"),
-        "cannot be used with --ray; use --workers",
-    )
     if options.ray is None:
-        names = ("workers", "gpus_per_worker", "max_restarts", "storage")
+        names = ["workers", "gpus_per_worker", "max_restarts", "storage"]
         use = "can only be used with --ray ADDRESS; give that too, or use --processes"
+    else:
+        names = ["processes", "gpus", "cluster", "index"]
+        use = "cannot be used with --ray; use --workers"
     given = [name for name in names if getattr(options, name) != getattr(LaunchOptions, name)]
     if given:
         flags = ", ".join("--" + name.replace("_", "-") for name in given)

@@ -24,7 +24,7 @@ from tests.scripts.runs import arrays_of, train_shapes, weights_of
 from towers.data.samples import shapes
 from towers.saving.checkpoint_folder import CheckpointFolder
 from towers.scripts.commands import launch as launch_command
-from towers.scripts.launching import watching
+from towers.scripts.launching import processes, watching
 from towers.scripts.launching.cluster import LaunchOptions, choose_cluster, free_ports, gpus_here
 from towers.scripts.launching.processes import WorkerProcess, worker_command, worker_environment
 from towers.scripts.launching.watching import forward_signals, send, watch
@@ -336,10 +336,10 @@ def test_a_worker_that_cannot_start_leaves_no_other(tmp_path, monkeypatch):
             super().__init__(*arguments)
             started.append(self)
 
-    monkeypatch.setattr(launch_command, "WorkerProcess", Noted)
+    monkeypatch.setattr(processes, "WorkerProcess", Noted)
     monkeypatch.setattr(launch_command, "enter_private_network", lambda: None)
     commands = iter([[sys.executable, "-c", "import time; time.sleep(600)"], [tmp_path]])
-    monkeypatch.setattr(launch_command, "worker_command", lambda *arguments: next(commands))
+    monkeypatch.setattr(processes, "worker_command", lambda *arguments: next(commands))
     assert main(["launch", "--log-dir", str(tmp_path), *TRAIN]) == 1
     assert [one.process.returncode for one in started] == [-signal.SIGTERM]
 
