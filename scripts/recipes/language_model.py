@@ -186,15 +186,8 @@ def prepare(
             "Recipe language_model trains on your own text: give files or folders with --data. "
             "(The recipe stories includes a small text.)"
         )
-    settings = TextPreparation(
-        fields.settings(),
-        vocabulary_size=fields.vocabulary_size,
-        held_out=fields.held_out,
-        encoding=fields.encoding,
-        field=fields.text_field,
-        code=fields.code,
-        min_count=fields.min_count,
-    )
+    own = {"text": fields.settings(), "field": fields.text_field}
+    settings = TextPreparation(**common.arguments_for(TextPreparation, fields, **own))
     how: dict[str, Any] = {"codec": codec, "trained": trained, "part": fields.part}
     return prepare_texts(paths, settings, CACHE, processes=processes, write=write, **how)
 
