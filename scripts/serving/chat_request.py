@@ -252,10 +252,8 @@ def read_with_usage(fields: dict[str, Any], stream: bool) -> bool:
     options = fields.get("stream_options")
     if options is None:
         return False
-    if not isinstance(options, dict) or not set(options) <= {
-        "include_usage",
-        "include_obfuscation",
-    }:
+    known = {"include_usage", "include_obfuscation"}
+    if not isinstance(options, dict) or not set(options) <= known:
         raise wrong("stream_options", "an object with `include_usage`", shown(options))
     if not stream:
         raise wrong("stream_options", "`stream` to be true as well", "no stream")

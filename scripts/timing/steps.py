@@ -54,7 +54,7 @@ def time_steps(
         with wrong_input(), waiting(f"building {count_of(len(contenders), 'step')}"):
             apart = [stack.enter_context(Apart(open_runs, recipe, options, one)) for one in others]
             task = open_task(recipe, options, most_towers(own))
-            runs = build_runs(task, own)
+            runs = {one.name: one.build(task) for one in own}
             for process in apart:
                 runs.update(process.runs())
         runs = {one.name: runs[one.name] for one in contenders}
@@ -103,12 +103,8 @@ def open_runs(
     recipe: Recipe, options: TimingOptions, contenders: Sequence[Contender]
 ) -> dict[str, TimedRun]:
     """Returns what runs each contender; errors as in `open_task`."""
-    return build_runs(open_task(recipe, options, most_towers(contenders)), contenders)
-
-
-def build_runs(task: Task, contenders: Sequence[Contender]) -> dict[str, TimedRun]:
-    """Returns what runs each contender, each with a model of its own."""
-    return {contender.name: contender.build(task) for contender in contenders}
+    task = open_task(recipe, options, most_towers(contenders))
+    return {one.name: one.build(task) for one in contenders}
 
 
 def build_towers(task: Task, number: int, exchange: str | None) -> TimedRun:

@@ -168,9 +168,8 @@ class RunDirectory:
         if not self._record.exists():
             near = (RUNS / self.path, self.path.parent)
             meant = [one for one in near if (one / self._record.name).exists()]
-            hint = (
-                f"Did you mean {meant[0]}?" if meant else ("`towers runs` lists the runs in runs/.")
-            )
+            lists = "`towers runs` lists the runs in runs/."
+            hint = f"Did you mean {meant[0]}?" if meant else lists
             raise ValueError(f"{self.path} holds no run: there is no run.json in it. {hint}")
         try:
             return complete(json.loads(self._record.read_text(encoding="utf-8")))

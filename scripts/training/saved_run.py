@@ -111,13 +111,10 @@ def open_model(
     model = recipe.make_model(recipe.fields, Data(None, None, text))
     restore_model(model, chosen)
     description = f"{recipe.name}, step {chosen.step} of {directory.path}"
-    about = record.get("about") or {}
-    return OpenModel(directory, recipe, model, text, description, about)
+    return OpenModel(directory, recipe, model, text, description, record.get("about") or {})
 
 
-def open_evaluation(
-    options: EvaluateOptions,
-) -> tuple[Session, towers.checkpoints.Checkpoint]:
+def open_evaluation(options: EvaluateOptions) -> tuple[Session, towers.checkpoints.Checkpoint]:
     """Returns a run's model with its test data, and the checkpoint whose values it has.
 
     Raises:
