@@ -14,10 +14,10 @@ PUNCTUATION = "!.~！。～"  # noqa: RUF001 - people end a Chinese word with th
 
 
 class Command(NamedTuple):
-    """A command as it was typed: its name, and what stood behind it."""
+    """A command that was typed: its name, and the value that stood behind it."""
 
     name: str
-    argument: str = ""
+    value: Any = None
 
 
 class Usage(NamedTuple):
@@ -68,22 +68,30 @@ def read_command(line: str) -> Command | None:
     if not line.startswith("/"):
         return None
     name, _, argument = line[1:].strip().partition(" ")
-    command = Command(name.casefold(), argument.strip())
-    check_command(command)
-    return command
+    return Command(name.casefold(), read_argument(name.casefold(), argument.strip()))
 
 
-def check_command(command: Command) -> None:
-    """Raises ValueError unless there is this command, with or without an argument."""
-    name, argument = command
+def read_argument(name: str, argument: str) -> Any:
+    """Returns the value of a command's argument, None for a command without one.
+
+    Raises:
+        ValueError: there is no such command, or it takes another argument, or none.
+    """
     if name not in USAGES:
         suggestion = nearest(f"/{name}", [f"/{one}" for one in USAGES])
         raise ValueError(f"There is no command /{name}.{suggestion} /help explains them.")
     usage = USAGES[name]
-    if argument and not usage.example:
-        raise ValueError(f"/{name} takes no argument. Received /{name} {argument}.")
-    if not argument and usage.example:
-        raise ValueError(f"/{name} takes {usage.expected}, such as /{name} {usage.example}.")
+    if not usage.example:
+        if argument:
+            raise ValueError(f"/{name} takes no argument. Received /{name} {argument}.")
+        return None
+    try:
+        return usage.read(argument)
+    except ValueError as error:
+        received = f" Received {argument!r}." if argument else ""
+        raise ValueError(
+            f"/{name} takes {usage.expected}, such as /{name} {usage.example}.{received}"
+        ) from error
 
 
 def change_decoding(options: DecodingOptions, command: Command) -> DecodingOptions:
@@ -92,12 +100,12 @@ def change_decoding(options: DecodingOptions, command: Command) -> DecodingOptio
     A search ends the sampling, and the other way round; temperature and top-p go together.
 
     Raises:
-        ValueError: the argument is no number, or there is no beam or more than `WIDEST_BEAM`.
+        ValueError: there is no beam, or more than `WIDEST_BEAM`.
     """
     if command.name in ("top-p", "temperature"):
         name = command.name.replace("-", "_")
-        return dataclasses.replace(options, beam=1, **{name: read_argument(command)})
-    beam = read_argument(command) if command.name == "beam" else 1
+        return dataclasses.replace(options, beam=1, **{name: command.value})
+    beam = command.value if command.name == "beam" else 1
     if not 1 <= beam <= WIDEST_BEAM:
         raise ValueError(f"/beam takes 1 to {WIDEST_BEAM} beams. Received {beam}.")
     return search_options(options, beam, min(options.nbest, beam))
@@ -114,18 +122,6 @@ def search_options(options: DecodingOptions, beam: int, nbest: int) -> DecodingO
         top_p=None,
         candidates=DecodingOptions.candidates,
     )
-
-
-def read_argument(command: Command) -> Any:
-    """Returns the value of a command's argument; raises ValueError if it is of another type."""
-    usage = USAGES[command.name]
-    try:
-        return usage.read(command.argument)
-    except ValueError as error:
-        raise ValueError(
-            f"/{command.name} takes {usage.expected}, such as /{command.name} {usage.example}. "
-            f"Received {command.argument!r}."
-        ) from error
 
 
 def describe_decoding(options: DecodingOptions) -> str:

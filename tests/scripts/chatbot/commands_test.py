@@ -19,8 +19,8 @@ from towers.scripts.training.options import DecodingOptions
     ("line", "command"),
     [
         ("/new", Command("new")),
-        ("/beam 5", Command("beam", "5")),
-        ("/Top-P  0.9", Command("top-p", "0.9")),
+        ("/beam 5", Command("beam", 5)),
+        ("/Top-P  0.9", Command("top-p", 0.9)),
         ("help", Command("help")),
         ("Bye!", Command("bye")),
         ("/bye", Command("bye")),
