@@ -16,6 +16,8 @@ from towers.ground.private_apis import (
     record_operation,
     recording_again,
     stop_recording,
+    stored_value,
+    variable_accessed,
 )
 from towers.layers.reads import PUSH_TAPE, reads_of, sum_on
 from towers.layers.rows import Cut, cut_rows, join_rows, same_parts
@@ -31,9 +33,6 @@ from towers.layers.sources import (
     Source,
     Way,
     is_differentiable,
-    sources_of_copies,
-    sources_of_rows,
-    sources_of_variable,
     sources_read,
     value_of,
 )
@@ -97,7 +96,10 @@ class Towers:
                         tape.watch(list(filter(is_differentiable, [*own, *values, *others])))
                         results.append(function(own, scope))
         self._for_function |= meeting.has_met  # A gradient of its ops would not meet.
-        self._sources += sources_of_rows(rows, parts)
+        pairs = zip(rows, parts, strict=True)
+        self._sources += [
+            Source(one, Way(CONCATENATE), each) for one, each in pairs if is_differentiable(one)
+        ]
         for variable, each in zip(variables, copies, strict=True):
             self._sources += self._sources_of(variable, each, is_table=id(variable) in tables)
         self._sources += [Source(one, Way(VARIABLE), [one] * len(results)) for one in others]
@@ -120,16 +122,22 @@ class Towers:
 
     def _sources_of(
         self, variable: keras.Variable, copies: Sequence[tf.Tensor], *, is_table: bool
-    ) -> Iterator[Source]:
+    ) -> list[Source]:
         """Returns what the towers compute from a variable that each reads once."""
         if not (variable.trainable and is_differentiable(copies[0])):
-            return iter(())
-        watched: Sequence[tf.Tensor] = ()
+            return []
         if could_possibly_record() and not (is_table or self._for_function):
             watched = self._reads.watched(variable, copies, sums_rows=self._sums_rows)
-        if watched:
-            return sources_of_copies(copies, watched)
-        return sources_of_variable(variable, copies, is_table=is_table)
+            if watched:  # The tapes around know each tower's value: its gradient stays there.
+                numbers = range(len(watched))
+                return [
+                    Source(one, Way(OWN), [copies[k] if k == tower else None for k in numbers])
+                    for tower, one in enumerate(watched)
+                ]
+        stored = stored_value(variable)
+        variable_accessed(stored)
+        way = Way(TABLE if is_table else VARIABLE, 1, stored.device)
+        return [Source(stored.handle, way, copies)]
 
     @contextlib.contextmanager
     def _on(self, tower: int) -> Iterator[None]:

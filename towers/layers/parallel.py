@@ -16,7 +16,7 @@ from towers.ground.host import HOST
 from towers.ground.private_apis import could_possibly_record
 from towers.layers.gradient import Towers
 from towers.layers.rows import even_cut
-from towers.layers.scope import CallScope, captured_by
+from towers.layers.scope import CallScope, captured_in, graph_of
 from towers.layers.sources import CONCATENATE, MEAN, SUM, Way
 
 MERGES = ("auto", SUM, MEAN, CONCATENATE)
@@ -70,7 +70,7 @@ def parallel(
     is_graph = not tf.executing_eagerly()
     captured = []
     if is_graph or could_possibly_record():  # Else no gradient is needed, and no trace.
-        captured = captured_by(functools.partial(run, scope=CallScope(0)), rows)
+        captured = captured_in(graph_of(functools.partial(run, scope=CallScope(0)), rows))
     with tf.device(HOST):
         cut = even_cut(rows[0], devices)
         towers = Towers(cut, HOST, sums_rows=False, for_function=is_graph)

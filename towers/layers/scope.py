@@ -105,11 +105,6 @@ def assign_once(scopes: Sequence[CallScope], sizes: Sequence[tf.Tensor]) -> None
             variable.assign(merge_state(variable, total, tf.add_n(weights), before))
 
 
-def captured_by(function: Callable[[list[tf.Tensor]], Any], tensors: Any) -> list[tf.Tensor]:
-    """Returns what a trace of the function takes from around it and may have a gradient."""
-    return captured_in(graph_of(function, tensors))
-
-
 def graph_of(function: Callable[[list[tf.Tensor]], Any], tensors: Any) -> tf.Graph:
     """Returns a trace of the function with these tensors."""
     return tf.function(function, autograph=False).get_concrete_function(tensors).graph

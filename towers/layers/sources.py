@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-import keras
 import tensorflow as tf
-
-from towers.ground.private_apis import stored_value, variable_accessed
 
 # How the values of the towers become one tensor.
 KINDS = CONCATENATE, MEAN, SUM, FIRST = "concatenate", "mean", "sum", "first"
@@ -43,38 +40,6 @@ class Source(NamedTuple):
     outer: tf.Tensor
     way: Way
     inner: Sequence[Any]
-
-
-def sources_of_rows(
-    rows: Sequence[tf.Tensor], parts: Sequence[Sequence[tf.Tensor]]
-) -> Iterator[Source]:
-    """Yields the tensors that were cut and have a gradient."""
-    for one, each in zip(rows, parts, strict=True):
-        if is_differentiable(one):
-            yield Source(one, Way(CONCATENATE), each)
-
-
-def sources_of_variable(
-    variable: keras.Variable, copies: Sequence[tf.Tensor], *, is_table: bool
-) -> Iterator[Source]:
-    """Yields a trainable variable that the towers read once."""
-    stored = stored_value(variable)
-    variable_accessed(stored)
-    yield Source(stored.handle, Way(TABLE if is_table else VARIABLE, 1, stored.device), copies)
-
-
-def sources_of_copies(
-    copies: Sequence[tf.Tensor], watched: Sequence[tf.Tensor]
-) -> Iterator[Source]:
-    """Yields the values of a variable on each tower, whose gradient stays there.
-
-    Args:
-        copies: those from which the towers compute.
-        watched: those which the tapes around them know.
-    """
-    for tower, one in enumerate(watched):
-        inner = [copy if tower == number else None for number, copy in enumerate(copies)]
-        yield Source(one, Way(OWN), inner)
 
 
 def sources_read(tapes: Sequence[tf.GradientTape]) -> Iterator[Source]:
