@@ -150,15 +150,7 @@ def read_samples(
 
 def sliceable(model: keras.Model, x: Any) -> Any:
     """Returns inputs that Keras can slice: texts that a model preprocesses as tensors."""
-    if not preprocesses(model):
-        return x
-    if isinstance(x, list):  # Of texts or of rows: one input, as `from_tensor_slices` takes it.
-        return tf.convert_to_tensor(x)
-    if isinstance(x, dict):
-        return {name: sliceable(model, part) for name, part in x.items()}
-    if isinstance(x, tuple):
-        return tuple(sliceable(model, part) for part in x)
-    return tf.convert_to_tensor(x)
+    return map_arrays(tf.convert_to_tensor, x) if preprocesses(model) else x
 
 
 def preprocesses(model: keras.Model) -> bool:
