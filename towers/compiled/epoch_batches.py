@@ -274,12 +274,15 @@ def warn_of_end() -> None:
     )
 
 
-def check_generator(data: Data, steps: int | None, epochs: int) -> None:
-    """Raises ValueError for a generator that would be read as several epochs without an end."""
+def check_generator(data: Data, steps: int | None, epochs: int, name: str) -> None:
+    """Raises ValueError for a generator that several epochs read, unless the argument `name`
+    says how many steps each has.
+    """
     if data.is_generator and steps is None and epochs > 1:
         raise ValueError(
-            "A generator can be read only once, so towers.fit needs to know where an epoch ends. "
-            f"Received {epochs} epochs without steps_per_epoch; pass it, or train one epoch."
+            "A generator is read once, so that later epochs would find it empty. Received "
+            f"{epochs} epochs without {name}; pass it, or a tf.data.Dataset or a "
+            "keras.utils.PyDataset, which begin anew."
         )
 
 

@@ -107,7 +107,7 @@ def fit(
     check_model(model, "fit", **vars(asked), seed=seed_of(seed))
     together = join(data, alone=alone)
     seed, placement = seed_of(seed), place(model, towers, parameters, exchange)
-    seed, begun = together.chiefs(seed, updates_before(model))
+    seed, begun = together.processes.of_chief([seed, updates_before(model)])
     options = StepOptions(clip_norm=clip_norm, accumulate=accumulate, seed=seed, probe=False)
     calls = layer_calls(model, placement.devices, repeated_rows, quiet=verbose == 0, trains=True)
     if has_own(model, "fit"):
@@ -151,7 +151,7 @@ def read(model: keras.Model, asked: Asked, seed: int) -> tuple[EpochData, EpochD
     )  # fmt: skip
     check_labels(model, data)
     epochs = asked.epochs - asked.initial_epoch
-    check_generator(data, asked.steps_per_epoch, epochs)
+    check_generator(data, asked.steps_per_epoch, epochs, "steps_per_epoch")
     asked.validation_batch_size = asked.validation_batch_size or asked.batch_size
     if asked.validation_data is None or has_own(model, "evaluate"):
         return EpochData(data, asked.steps_per_epoch), None
@@ -159,12 +159,7 @@ def read(model: keras.Model, asked: Asked, seed: int) -> tuple[EpochData, EpochD
     parts = parts_of(asked.validation_data)
     held_out = read_samples(model, *parts, batch_size=asked.validation_batch_size, steps=steps)
     check_labels(model, held_out, "validation_data=(x, y)")
-    if held_out.is_generator and steps is None and epochs > 1:
-        raise ValueError(
-            "A generator of validation data is read once, so that later epochs would find it "
-            "empty. Received one without validation_steps; pass these, or a tf.data.Dataset or a "
-            "keras.utils.PyDataset, which begin anew."
-        )
+    check_generator(held_out, steps, epochs, "validation_steps")
     validation = EpochData(held_out, steps, remedy="pass validation_steps")
     return EpochData(data, asked.steps_per_epoch), validation
 

@@ -216,7 +216,7 @@ class Run(keras.callbacks.Callback):
             take_from_chief(together.processes, self._way.groups())
             first = -1 if self._data.first_epoch is None else self._data.first_epoch
             epoch = initial_epoch(self._model) or 0
-            *place, first, epoch = together.chiefs(*place, first, epoch)
+            *place, first, epoch = together.processes.of_chief([*place, first, epoch])
             self._data.first_epoch = None if first < 0 else first
             set_initial_epoch(self._model, epoch)
         self.position = Position(*place)

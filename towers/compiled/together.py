@@ -104,10 +104,6 @@ class Together(NamedTuple):
             ) from None
         return reason
 
-    def chiefs(self, *values: int) -> list[int]:
-        """Returns the chief's numbers; every process gives its own."""
-        return list(self.processes.of_chief(values))
-
     def is_any(self, value: bool) -> bool:
         """Returns whether a value is true in any process; all must ask."""
         return any(self.processes.share(b"1" if value else b"", "a choice"))
