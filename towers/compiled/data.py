@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import warnings
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import keras
 import numpy as np
@@ -39,36 +39,33 @@ METHODS = ("fit", "evaluate", "predict")
 PREPROCESS, BATCH_SIZE = "preprocess_samples", 32
 
 
-class Data(Protocol):
+class Data:
     """Data that can be read from the beginning, pass after pass, if its batches are of tensors.
 
     Attributes:
         spec: the specs of a batch.
+        num_batches: the number of batches in a pass; None if it is unknown or there is no end.
+        one_pass: `one_pass(number, first_batch=0)` returns the batches of a pass over the data,
+            from `first_batch` on.
         is_stream: whether its batches come only one after the other.
         is_part: whether other processes have other parts of it, and nobody knows how long they are.
         is_generator: whether it can be read only once.
     """
 
     spec: Any
-    is_stream: bool
-    is_part: bool
-    is_generator: bool
-
-    @property
-    def num_batches(self) -> int | None:
-        """The number of batches in a pass; None if it is unknown or there is no end."""
+    num_batches: int | None
+    one_pass: Callable[..., tf.data.Dataset]
+    is_stream = is_part = is_generator = False
 
     def begin(self) -> None:
         """Tells the data of a fit or an evaluation that begins."""
 
-    def one_pass(self, number: int, first_batch: int = 0) -> tf.data.Dataset:
-        """Returns the batches of a pass over the data, from `first_batch` on."""
-
     def first_batch(self) -> Any:
         """Returns the first batch as tensors, without taking it from a generator."""
+        return next(iterator_of(self.one_pass(0)))
 
 
-class Shards:
+class Shards(Data):
     """Data as the shards of a process's towers.
 
     Args:
@@ -84,17 +81,14 @@ class Shards:
     def __init__(self, data: Data, own: OwnRows, most: int | None = None):
         self.data, self.spec, self.is_stream = data, data.spec, data.is_stream
         self.is_part, self.is_generator = data.is_part, data.is_generator
+        self.num_batches = most or data.num_batches
         self._own, self._most = own, most
         self._arrays = data.cut(own) if isinstance(data, ArrayData) else None
-
-    @property
-    def num_batches(self) -> int | None:
-        """The number of batches in a pass; None if it is unknown or there is no end."""
-        return self._most or self.data.num_batches
 
     def begin(self) -> None:
         """Tells the data of a fit or an evaluation that begins."""
         self.data.begin()
+        self.num_batches = self._most or self.data.num_batches
 
     def first_batch(self) -> Any:
         """Returns the first batch as tensors, not cut."""
@@ -223,7 +217,7 @@ def kind_of(value: Any) -> str:
     return f"{type(value).__name__}{f' of {dtype}' if dtype is not None else ''}"
 
 
-class ArrayData:
+class ArrayData(Data):
     """Arrays in memory: any batch is found at once.
 
     Args:
@@ -231,7 +225,7 @@ class ArrayData:
         shuffle, seed: as in `read_data`.
     """
 
-    is_stream = is_part = is_generator = False
+    one_pass: Epochs
 
     def __init__(self, adapter: ArrayDataAdapter, shuffle: bool | str, seed: int):
         self._own: OwnRows | None = None  # Into whose shards the batches are cut.
@@ -243,13 +237,6 @@ class ArrayData:
         with tf.device(HOST):
             self._arrays = map_arrays(as_tensor, keras.tree.lists_to_tuples(arrays))
         self.spec = map_arrays(spec_of, self._arrays)
-
-    def begin(self) -> None:
-        """Tells the data of a fit or an evaluation that begins: arrays stay as they are."""
-
-    def first_batch(self) -> Any:
-        """Returns the first batch as tensors."""
-        return next(iterator_of(self.one_pass(0)))
 
     def cut(self, own: OwnRows | None) -> ArrayData:
         """Returns the data as shards, which are cut as the rows are read: one trace does both."""
@@ -276,7 +263,7 @@ class ArrayData:
         layout = even_layout(self._num_rows, self.batch_size)
         if shuffle == "batch":
             layout = layout._replace(groups=layout.rows // self.batch_size)
-        self.num_batches: int | None = layout.num_batches
+        self.num_batches = layout.num_batches
         self.one_pass = Epochs(self._load, layout, len(layout.rows), seed, bool(shuffle))
 
     def _with(self, **changes: Any) -> ArrayData:
@@ -349,7 +336,7 @@ def rows_of(array: Any, chosen: tf.Tensor) -> Any:
     return None if array is None else tf.gather(array, chosen)
 
 
-class PyData:
+class PyData(Data):
     """A `keras.utils.PyDataset`, whose batches are taken by their index.
 
     As in Keras, an epoch has at most as many batches as there were when the fit began.
@@ -359,8 +346,6 @@ class PyData:
         class_weight, shuffle, seed: as in `read_data`.
     """
 
-    is_stream = is_part = is_generator = False
-
     def __init__(
         self,
         dataset: keras.utils.PyDataset,
@@ -368,7 +353,7 @@ class PyData:
         shuffle: bool,
         seed: int,
     ):
-        self.num_batches: int | None = dataset.num_batches
+        self.num_batches = dataset.num_batches
         self._dataset, self._class_weight = dataset, class_weight
         self._shuffle, self._seed = shuffle, seed
         whole = PyDatasetAdapter(dataset, class_weight=class_weight).get_tf_dataset()
@@ -443,24 +428,21 @@ class ChosenBatches(keras.utils.PyDataset):
         self._dataset.on_epoch_end()
 
 
-class IterableData:
+class IterableData(Data):
     """Data in an order of its own: a `tf.data.Dataset`, a PyTorch data loader, a generator.
 
     Args:
         adapter: Keras's adapter of the data.
     """
 
-    is_stream, is_part = True, False
+    is_stream = True
 
     def __init__(self, adapter: DataAdapter):
-        self.num_batches: int | None = adapter.num_batches
+        self.num_batches = adapter.num_batches
         self.is_generator = isinstance(adapter, GeneratorDataAdapter)
         self._dataset = adapter.get_tf_dataset()
         self.spec = self._dataset.element_spec
         self._seen = batches_seen(adapter)
-
-    def begin(self) -> None:
-        """Tells the data of a fit or an evaluation that begins: it is read as it comes."""
 
     def one_pass(self, number: int, first_batch: int = 0) -> tf.data.Dataset:
         """Returns the batches of a pass over the data; what comes before is read and dropped."""
@@ -468,9 +450,7 @@ class IterableData:
 
     def first_batch(self) -> Any:
         """Returns the first batch as tensors, without taking it from a generator."""
-        if self.is_generator:
-            return as_tensors(self._seen[0])
-        return next(iterator_of(self._dataset))
+        return as_tensors(self._seen[0]) if self.is_generator else super().first_batch()
 
 
 def as_tensors(batch: Any) -> Any:
