@@ -58,13 +58,7 @@ class NeedsLayersError(Exception):
 
 
 def check_model(model: keras.Model, purpose: str, **given: Any) -> None:
-    """Raises ValueError for what is no compiled Keras model, and for wrong arguments.
-
-    Args:
-        model: the model.
-        purpose: `fit`, `evaluate` or `predict`.
-        given: the arguments.
-    """
+    """Raises ValueError for what is no compiled Keras model, and for wrong arguments."""
     if not isinstance(model, keras.Model):
         raise ValueError(f"towers.{purpose} takes a Keras model first. Received {type(model)}.")
     check_no_strategy(model)
@@ -168,10 +162,7 @@ def check_arguments(**given: Any) -> None:
 def check_labels(model: keras.Model, data: Data, name: str = "y") -> None:
     """Raises ValueError for data without labels, where Keras's own code gives them to a loss.
 
-    Args:
-        model: a compiled model.
-        data: its data.
-        name: of the argument that has the labels.
+    It names the argument that has the labels.
     """
     _, labels, _ = keras.utils.unpack_x_y_sample_weight(data.spec)
     compares = getattr(model, "loss", None) and not any(is_overridden(model, one) for one in OWN)
@@ -185,9 +176,7 @@ def check_labels(model: keras.Model, data: Data, name: str = "y") -> None:
 def check_built(model: keras.Model, y: Any) -> None:
     """Raises NeedsLayersError for what a built model holds that towers cannot add.
 
-    Args:
-        model: the model.
-        y: the labels of a batch, for their structure.
+    Of the labels of a batch only the structure counts.
     """
     losses = compile_loss_of(model)
     parts = [] if losses is None else flat_losses(losses)
@@ -326,12 +315,8 @@ def check_losses_apart(
 def check_metrics(model: keras.Model, has_flat_labels: bool, *, has_flat_outputs: bool) -> None:
     """Raises NeedsLayersError for a metric that may not be a sum over the shards of a batch.
 
-    Those that Keras wrote are, unless they reduce the rows, or are used more than once.
-
-    Args:
-        model: the built model.
-        has_flat_labels: whether some labels are [rows].
-        has_flat_outputs: whether some outputs are.
+    Those that Keras wrote are, unless they reduce the rows, or are used more than once. Flat labels
+    and outputs are [rows].
     """
     metrics = compile_metrics_of(model)
     variables = [] if metrics is None else list(map(id, metrics.variables))

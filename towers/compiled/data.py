@@ -128,10 +128,6 @@ def read_samples(
     """Returns data as `read_data` does, each batch of it preprocessed by a model that does so.
 
     Such a model takes arrays, in their order, or a `tf.data.Dataset`, as in KerasHub.
-
-    Args:
-        model: the model.
-        x, y, sample_weight, batch_size, options: as for `read_data`.
     """
     if x is not None and preprocesses(model):
         if not isinstance(x, tf.data.Dataset):
@@ -218,12 +214,7 @@ def kind_of(value: Any) -> str:
 
 
 class ArrayData(Data):
-    """Arrays in memory: any batch is found at once.
-
-    Args:
-        adapter: Keras's adapter of the arrays.
-        shuffle, seed: as in `read_data`.
-    """
+    """Arrays in memory: any batch is found at once."""
 
     one_pass: Epochs
 
@@ -340,10 +331,6 @@ class PyData(Data):
     """A `keras.utils.PyDataset`, whose batches are taken by their index.
 
     As in Keras, an epoch has at most as many batches as there were when the fit began.
-
-    Args:
-        dataset: the data set.
-        class_weight, shuffle, seed: as in `read_data`.
     """
 
     def __init__(
@@ -429,11 +416,7 @@ class ChosenBatches(keras.utils.PyDataset):
 
 
 class IterableData(Data):
-    """Data in an order of its own: a `tf.data.Dataset`, a PyTorch data loader, a generator.
-
-    Args:
-        adapter: Keras's adapter of the data.
-    """
+    """Data in an order of its own: a `tf.data.Dataset`, a PyTorch data loader, a generator."""
 
     is_stream = True
 

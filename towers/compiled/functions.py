@@ -134,14 +134,9 @@ class TowersFunction:
 class OnTowers:
     """A compiled model whose training and evaluation are the towers' own steps.
 
-    Args:
-        model: the model.
-        placement: the towers' devices.
-        together: the processes that train it.
-
     Attributes:
         devices, exchange: the towers' devices, and how their gradients are summed.
-        together: as given.
+        together: the processes that train it.
         functions: what Keras calls in the scope, by name.
     """
 
@@ -153,10 +148,10 @@ class OnTowers:
         self._finite = FiniteCheck(together.processes.first_tower(len(self.devices)))
 
     def training(self, data: EpochData, options: StepOptions, *, told: bool = False) -> EpochData:
-        """Returns data as shards, and makes the step that trains on it; arguments as in Keras.
+        """Returns data as shards, and makes the step that trains on it.
 
         Args:
-            data: the data.
+            data: of the training.
             options: of the step, but for what `compile` says: the loss scale, and whether XLA
                 compiles.
             told: whether the time of each step is wanted.

@@ -61,10 +61,6 @@ class Asked:
 class OnLayers:
     """A compiled model whose steps are Keras's own or the user's; the towers run its layers.
 
-    Args:
-        model: the model.
-        calls: how its layers are called.
-
     Attributes:
         devices, together, functions, made, graph: as those of `OnTowers`; no step is known.
     """
@@ -107,11 +103,9 @@ def fit_in_keras(
     """Returns what Keras's `fit` returns.
 
     Args:
-        model: the model.
-        way: how the towers run it.
+        model, way: the model, and how the towers run it.
         asked: the arguments, within the limits of Keras's configuration.
-        own: the data.
-        held_out: that of the validation; None: `asked.validation_data` as it is, if any.
+        own, held_out: the data, and that of the validation; None: `asked.validation_data` as it is.
         files: those of a run, or None.
         begun: the number of updates that the model's optimizer has made.
     """
@@ -141,13 +135,8 @@ class Run(keras.callbacks.Callback):
     """The last of the callbacks: it counts, reports and saves, and all processes agree in it.
 
     Args:
-        model: the model.
-        way: how the towers run it.
-        data: its data.
-        files: those of a run directory, or None.
-        asked: the arguments of the training.
+        model, way, data, files, asked, begun: as in `fit_in_keras`.
         callbacks: those before this one.
-        begun: the number of updates before it.
 
     Attributes:
         position: where the training is.

@@ -40,14 +40,7 @@ def layer_calls(
 
 
 def call_own(model: keras.Model, name: str, calls: LayerCalls, **arguments: Any) -> Any:
-    """Returns what a method of the model returns, which takes the arguments that are no defaults.
-
-    Args:
-        model: the model.
-        name: the method's name.
-        calls: how layers are called.
-        arguments: as Keras's method takes them.
-    """
+    """Returns what a method of the model returns, given the arguments that are no defaults."""
     defaults = inspect.signature(getattr(keras.Model, name)).parameters
     given = {
         key: value for key, value in arguments.items() if not is_same(value, defaults[key].default)

@@ -54,12 +54,8 @@ def files_of(
 class FitFiles:
     """The record, the metrics and the curves of a training of a compiled model.
 
-    Args:
-        run_dir: as in `towers.fit`.
-        record: what run.json says of it.
-
     Attributes:
-        run_dir: as given.
+        run_dir: as in `towers.fit`.
         metrics, curves: the lines of metrics.jsonl, and TensorBoard's files.
     """
 
@@ -219,14 +215,7 @@ class FitFiles:
 def describe_fit(
     model: keras.Model, data: Data, settings: Mapping[str, Any], options: StepOptions
 ) -> dict[str, Any]:
-    """Returns what run.json says of a training.
-
-    Args:
-        model: the model.
-        data: the data.
-        settings: of the training, by their names in `towers.fit`.
-        options: those of the step.
-    """
+    """Returns what run.json says of a training; the settings are named as in `towers.fit`."""
     names = ("epochs", "steps_per_epoch", "shuffle", "class_weight")
     fields = {
         "model": model.name,

@@ -102,11 +102,6 @@ def tower_devices(towers: int | Sequence[str] | None) -> Sequence[str]:
 def prepare(model: keras.Model, placement: Placement, data: Data) -> None:
     """Builds a model for its data, and checks it.
 
-    Args:
-        model: the model.
-        placement: the towers' devices.
-        data: the data.
-
     Raises:
         NeedsLayersError: it holds a loss or a metric that towers cannot add, or couples rows.
     """

@@ -89,12 +89,7 @@ def is_tensor(value: Any) -> bool:
 
 
 def attributes_of(layer: Any, *, others: bool = False) -> dict[tuple[int, str], Held]:
-    """Returns the attributes that hold tensors: of a layer, of those in it, of objects in these.
-
-    Args:
-        layer: the layer.
-        others: whether all others are wanted, too.
-    """
+    """Returns the attributes that hold tensors, or all: of a layer and of what is in it."""
     found = {}
     for owner in owners_in(layer):
         losses = added_losses(owner) if isinstance(owner, keras.layers.Layer) else None

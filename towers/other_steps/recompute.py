@@ -48,11 +48,6 @@ def recompute(function: Callable[..., Any]) -> Callable[..., Any]:
 class Call:
     """A call of a function in a tower, which can be done again.
 
-    Args:
-        scope: the tower's scope.
-        function: the function.
-        arguments: its arguments, a pair (args, kwargs).
-
     Attributes:
         inputs: all that has a gradient: tensors among the arguments, and the values of variables.
     """
