@@ -229,11 +229,11 @@ def check_rows_apart(
         has_flat_outputs: whether some outputs are [rows], of which Keras's losses make one number.
     """
     losses = compile_loss_of(model)
-    parts = [] if losses is None else flat_losses(losses)
-    others = [
-        one.loss
-        for one in parts
-        if has_flat_outputs or not (has_equal_rows(one.loss) and reduces_last(one.loss))
+    parts = [] if losses is None else [one.loss for one in flat_losses(losses)]
+    others = [  # A loss of Keras's that reduces the last axis has a value for each row.
+        loss
+        for loss in parts
+        if has_flat_outputs or not has_equal_rows(loss) or loss_options(loss).get("axis", -1) != -1
     ]
     # A layer that says what numbers it takes, such as Equalization, may leave all others alone.
     takes_any = not any(hasattr(layer, "value_range") for layer in flatten_layers(model))
@@ -328,11 +328,6 @@ def check_metrics(model: keras.Model, has_flat_labels: bool, *, has_flat_outputs
             )
         if any(variables.count(id(variable)) > 1 for variable in metric.variables):
             raise NeedsLayersError(f"the metric '{metric.name}' is used more than once")
-
-
-def reduces_last(loss: keras.losses.Loss) -> bool:
-    """Returns whether a loss of Keras's reduces the last axis, and so has a value for each row."""
-    return loss_options(loss).get("axis", -1) == -1
 
 
 def is_of_keras(metric: keras.metrics.Metric) -> bool:

@@ -107,7 +107,8 @@ def fit(
     check_model(model, "fit", **vars(asked), seed=seed_of(seed))
     together = join(data, alone=alone)
     seed, placement = seed_of(seed), place(model, towers, parameters, exchange)
-    seed, begun = together.processes.of_chief([seed, updates_before(model)])
+    updates = int(getattr(getattr(model, "optimizer", None), "iterations", 0))
+    seed, begun = together.processes.of_chief([seed, updates])
     options = StepOptions(clip_norm=clip_norm, accumulate=accumulate, seed=seed, probe=False)
     calls = layer_calls(model, placement.devices, repeated_rows, quiet=verbose == 0, trains=True)
     if has_own(model, "fit"):
@@ -213,11 +214,6 @@ def on_shards(
     if asked.verbose != 0:
         kept(model, (TABLES,), lambda: tell_of_tables(model))
     return shards, evaluated
-
-
-def updates_before(model: keras.Model) -> int:
-    """Returns how many updates the model's optimizer has made."""
-    return int(getattr(getattr(model, "optimizer", None), "iterations", 0))
 
 
 def tell_of_tables(model: keras.Model) -> None:

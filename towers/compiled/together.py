@@ -264,9 +264,7 @@ def check_same_data(processes: Processes, data: Data) -> None:
 
 def compared_arrays(data: ArrayData) -> list[np.ndarray]:
     """Returns the arrays of data, or as many of their rows as are compared."""
-    return [spaced(array) for array in data.arrays()]
-
-
-def spaced(array: np.ndarray) -> np.ndarray:
-    """Returns an array, or as many of its rows as are compared."""
-    return array[:: array.nbytes // COMPARED_BYTES + 1] if array.ndim else array
+    return [
+        array[:: array.nbytes // COMPARED_BYTES + 1] if array.ndim else array
+        for array in data.arrays()
+    ]
