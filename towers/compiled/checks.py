@@ -222,11 +222,7 @@ def check_rows_apart(
     They are asked with the first batch, each tower's share on its device. A model of Keras's layers
     alone that take any numbers is asked with a few made-up rows first: data may be slow to begin.
 
-    Args:
-        model: the built model.
-        devices: the towers'.
-        data: its data.
-        has_flat_outputs: whether some outputs are [rows], of which Keras's losses make one number.
+    Of outputs that are flat, [rows], Keras's losses make one number.
     """
     losses = compile_loss_of(model)
     parts = [] if losses is None else [one.loss for one in flat_losses(losses)]

@@ -28,12 +28,7 @@ def epochs_of(data: Data, steps: int | None, first_epoch: Callable[[], int] = la
     """Returns `batches(epoch, first_step)`: an epoch is a pass, or so many steps.
 
     With steps, an epoch continues where the last one stopped, and a new pass begins where one ends.
-
-    Args:
-        data: the data.
-        steps: the number of steps, or None.
-        first_epoch: returns the epoch with which the training began. With steps, it begins with the
-            first batch of the pass of this number.
+    The training begins with the first batch of the pass of the number that `first_epoch` returns.
     """
     if steps is None:
         return data.one_pass
@@ -222,12 +217,7 @@ def windows(one_pass: Callable[[int, int], tf.data.Dataset], steps: int, count: 
 
 
 class Stream:
-    """Epochs of so many batches out of data that is read one batch after the other.
-
-    Args:
-        data: the data.
-        steps: the number of batches in an epoch.
-    """
+    """Epochs of so many batches out of data that is read one batch after the other."""
 
     def __init__(self, data: Data, steps: int):
         self._data, self._steps = data, steps

@@ -134,11 +134,8 @@ def fit(
 def read(model: keras.Model, asked: Asked, seed: int) -> tuple[EpochData, EpochData | None]:
     """Returns the data, and that of the validation if there is any that is not the model's own.
 
-    Args:
-        model: the model.
-        asked: the arguments of the fit; they are changed to those within Keras's limits, and their
-            validation data to what was split off.
-        seed: the order of the data follows from it.
+    The arguments are changed to those within Keras's limits, and their validation data to what was
+    split off.
     """
     asked.epochs = limited_epochs(int(asked.epochs))
     asked.steps_per_epoch = limited_steps(asked.steps_per_epoch)
@@ -191,13 +188,7 @@ def on_shards(
 ) -> tuple[EpochData, EpochData | None]:
     """Returns data, and that of the validation, as shards for the towers' own steps.
 
-    Args:
-        way: makes the steps.
-        model, asked: the model, and the arguments of the fit; `verbose` and `callbacks` become
-            those of this process.
-        own, held_out: the data, and that of the validation.
-        options: of the step that trains.
-        told: as in `OnTowers.training`.
+    The arguments `verbose` and `callbacks` become those of this process.
 
     Raises:
         NeedsLayersError: they do not serve this model.

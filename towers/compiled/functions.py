@@ -43,8 +43,7 @@ class TowersFunction:
     in a callback, it is Keras's own.
 
     Args:
-        model: a compiled model.
-        name: `TRAIN` or `TEST`.
+        model, name: a compiled model, and `TRAIN` or `TEST`.
         build: returns the step, which is built by the first call.
         finite: checks each update; None where there are none.
 

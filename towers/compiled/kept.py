@@ -20,10 +20,7 @@ def kept(model: keras.Model, key: tuple[Any, ...], make: Callable[[], Value]) ->
     It lives as long as a train function of Keras's: until the model is compiled again. Like one, it
     is as the model was when it was made.
 
-    Args:
-        model: the model that keeps it.
-        key: says what it is, and all that it depends on but the model.
-        make: makes it.
+    The key says what it is, and all that it depends on but the model.
     """
     tracker = loss_tracker(model)  # `compile` makes another one.
     store = vars(model).get(NAME)
@@ -37,12 +34,7 @@ def kept(model: keras.Model, key: tuple[Any, ...], make: Callable[[], Value]) ->
 
 
 class Store:
-    """What a model keeps; no container, in which Keras would look for something to save.
-
-    Args:
-        tracker: the model's loss tracker.
-        values: what was made for each key.
-    """
+    """What a model keeps; no container, in which Keras would look for something to save."""
 
     def __init__(self, tracker: Any, values: dict[tuple[Any, ...], Any]):
         self.tracker, self.values = tracker, values

@@ -111,10 +111,7 @@ class Together(NamedTuple):
     def shards(self, data: Data, num_towers: int, steps: int | None) -> Shards:
         """Returns data as the shards of this process's towers; all processes call it together.
 
-        Args:
-            data: the data.
-            num_towers: the number of towers of this process.
-            steps: the number of batches of an epoch, or None for those of a pass.
+        An epoch has so many steps; None: those of a pass.
 
         Raises:
             ValueError: it is not the same data, it is unknown how long the parts are, or a batch is
@@ -139,10 +136,7 @@ class Together(NamedTuple):
     def by_parts(self, predict: Callable[[Any], Any], data: Data, num_batches: int) -> Any:
         """Returns the outputs of `predict` for all batches, of which each process predicts a part.
 
-        Args:
-            predict: the outputs of a data set of batches, a nest of arrays.
-            data: the same in all processes.
-            num_batches: how many of its batches are predicted.
+        The data are the same in all processes; outputs are a nest of arrays.
         """
         check_settings(self.processes, {"the number of batches to predict": num_batches})
         count, index = self.processes.count, self.processes.index

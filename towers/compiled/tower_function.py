@@ -36,10 +36,6 @@ def compiled_tower_fn(model: keras.Model, *, training: bool) -> TowerFn:
 
     Its metrics are each loss of `compile` (by the name `LOSS`), and the states of the metrics of
     `compile` (by the name `STATE`), which begin with zeros in every shard.
-
-    Args:
-        model: the model.
-        training: whether it is called in training mode.
     """
 
     def tower_fn(batch: Any) -> tuple[Any, Any, dict[str, Any]]:
@@ -264,11 +260,7 @@ def updated_logs(
 
     As in Keras's own steps, the loss of a batch counts with its number of examples. With several
     losses, each has a mean over the batches besides, in which a smaller last batch counts like any
-    other.
-
-    Args:
-        model: a compiled model that is built.
-        results: means of a step, or sums of an evaluation.
+    other. Results are means of a step, or sums of an evaluation.
     """
     loss, rows, metrics = results.loss, results.weight, results.metrics
     if isinstance(results, EvaluationResults):
