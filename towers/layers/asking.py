@@ -79,8 +79,7 @@ def ask(call: Call, devices: Sequence[str], *, traces: bool = True, trains: bool
     It leaves all as it was.
 
     Args:
-        call: the call.
-        devices: the towers' devices.
+        call, devices: the call, and the towers' devices.
         traces: whether a trace is to tell where the layer's numbers come from.
         trains: whether a gradient may be asked by one tensor that comes out through another.
     """

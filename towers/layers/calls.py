@@ -212,9 +212,7 @@ class LayerCalls:
     def _leave(self, call: Call, alike: Sequence[Answer]) -> Answer:
         """Returns the answer for a layer that cannot be asked now; those in it may be cut.
 
-        Args:
-            call: the call.
-            alike: the answers to calls of its kind, with other objects as arguments.
+        Calls are alike that are of its kind, with other objects as arguments.
         """
         if alike and all(one == alike[0] for one in alike):
             return alike[0]
@@ -373,9 +371,7 @@ def alone() -> Iterator[None]:
 def put_together(outcome: Outcome, joined: Sequence[tf.Tensor]) -> Any:
     """Returns the outputs of a whole call, and puts the rest of it where the layer had it.
 
-    Args:
-        outcome: what came out of the first tower.
-        joined: its tensors, of all towers.
+    The outcome is that of the first tower; its tensors are joined of all towers.
     """
     tensors = iter(joined)
     outputs = [next(tensors) if is_tensor(one) else one

@@ -151,10 +151,6 @@ class Towers:
         """Returns the values of all towers as one tensor each, with a gradient of their own.
 
         So is the gradient of that, since the backward pass is made of such values, too.
-
-        Args:
-            sources: what the towers' tapes watched.
-            values, ways: as in `join`.
         """
         joined = [self._join(column, way) for column, way in zip(values, ways, strict=True)]
         recorded = [index for index, one in enumerate(joined) if is_differentiable(one)]

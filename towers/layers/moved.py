@@ -56,10 +56,7 @@ def doubled(values: dict[int, tf.Tensor]) -> dict[int, tf.Tensor]:
 def moved_weights(layer: Any, *, with_states: bool) -> dict[int, tf.Tensor]:
     """Returns a value near its own for each trainable variable of floats, by its id.
 
-    Args:
-        layer: the layer.
-        with_states: whether for others, too. These only grow: many are variances, or weights of a
-            loss that begin at 0.
+    Those of states only grow: many are variances, or weights of a loss that begin at 0.
     """
     moved = {}
     trained = set(map(id, layer.trainable_variables))

@@ -54,16 +54,7 @@ class Outcome(NamedTuple):
 
 
 class Call:
-    """A layer's call with its arguments.
-
-    Args:
-        layer: the layer.
-        run: calls it with other arguments.
-        args, kwargs: its arguments, nests of tensors and other values.
-
-    Attributes:
-        leaves: the flat arguments.
-    """
+    """A layer's call with its arguments, of which `leaves` are the flat ones; `run` calls it."""
 
     def __init__(self, layer: Any, run: Callable[..., Any], args: Any, kwargs: Any):
         self._layer, self._run = weakref.ref(layer), run  # A function may outlive a layer.

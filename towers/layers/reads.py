@@ -77,11 +77,6 @@ class Reads:
         """Returns the value on each tower again, as all tapes that record now know it.
 
         There is none without a graph, or where the graph does not read the variable itself.
-
-        Args:
-            variable: the variable, which is trainable.
-            copies: its value on each tower.
-            sums_rows: whether the repeated rows of a table's gradient are summed.
         """
         handle, stored = self._handles.get(id(variable)), stored_value(variable)
         if handle is None:
@@ -138,13 +133,7 @@ def reads_of(devices: Sequence[str]) -> Reads:
 
 
 def sum_on(device: str, gradients: Sequence[Gradient], *, sums_rows: bool) -> Gradient:
-    """Returns the sum of a variable's gradients on all towers, on its device.
-
-    Args:
-        device: the variable's device.
-        gradients: one of each tower.
-        sums_rows: whether the repeated rows of a table are summed.
-    """
+    """Returns the sum of a variable's gradients on all towers, on the variable's device."""
     with tf.device(device):
         slices = [one for one in gradients if isinstance(one, tf.IndexedSlices)]
         if len(slices) < len(gradients):

@@ -25,9 +25,6 @@ from towers.variables.tower_scope import (
 class CallScope(keras.StatelessScope):
     """The scope of one tower's call. In it, no variable is made, and none is written.
 
-    Args:
-        tower: the tower's number.
-
     Attributes:
         name: the tower's name in messages.
         assigned: the variables that the function assigned.
@@ -77,11 +74,7 @@ class CallScope(keras.StatelessScope):
         super().add_update(update)
 
     def left_within(self, graph: tf.Graph) -> str:
-        """Returns what the function did with a value that does not leave a loop or a branch.
-
-        Args:
-            graph: that of the whole function.
-        """
+        """Returns what the function did with a value that does not leave a loop or a branch."""
         assigned = [self.state_mapping[id(variable)] for variable in self.assigned]
         if any(tf.is_symbolic_tensor(one) and one.graph is not graph for one in assigned):
             return "draws random numbers, or assigns a state, within a loop or a branch"

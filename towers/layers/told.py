@@ -35,10 +35,6 @@ class Asked(NamedTuple):
 class Told:
     """What a scope's user is told; it keeps no layer and no variable alive.
 
-    Args:
-        devices: one device per tower.
-        repeated_rows: as in `layers_on`.
-
     Attributes:
         quiet: whether nothing is printed.
         leaves_xla: whether a function was called that XLA would compile elsewhere.

@@ -23,12 +23,7 @@ METRIC = Hook(keras.metrics.MeanMetricWrapper, "update_state")
 
 
 class Values(keras.layers.Layer):
-    """What a loss or a metric computes for each row, as a layer that can be asked and cut.
-
-    Args:
-        function: `function(y_true, y_pred)` returns the values.
-        dtype: of the layer; None: Keras's default.
-    """
+    """What a loss or a metric computes for each row, as a layer that can be asked and cut."""
 
     def __init__(self, function: Callable[..., Any], dtype: str | None = None):
         super().__init__(dtype=dtype)
@@ -43,9 +38,7 @@ class Values(keras.layers.Layer):
 class ValuesOnTowers:
     """Computes the values of Keras's own losses and metrics as a layer's call.
 
-    Args:
-        call: `call(run, layer, y_true, y_pred)`, which cuts the call of a layer.
-        devices: one device per tower.
+    It is cut by `call(run, layer, y_true, y_pred)`.
     """
 
     def __init__(self, call: Callable[..., Any], devices: Sequence[str]):
