@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,40 +13,23 @@ from towers.step.micro_batches import Part, fold_in
 from towers.step.sums import add_states, merge_state, share_of_state
 from towers.travel.pairs import add_in_pairs
 from towers.variables.shared_variables import is_seed
-from towers.variables.tower_scope import (
-    CALL_FUNCTION,
-    call_code,
-    new_variable_error,
-    no_new_variables,
-)
+from towers.variables.tower_scope import Scope, new_variable_error
 
 
-class CallScope(keras.StatelessScope):
+class CallScope(Scope):
     """The scope of one tower's call. In it, no variable is made, and none is written.
 
     Attributes:
-        name: the tower's name in messages.
         assigned: the variables that the function assigned.
         others: by id, the variables that it read and for which this call has no value of its own.
     """
 
     def __init__(self, tower: int):
-        super().__init__(collect_losses=True, initialize_variables=False)
+        super().__init__(f"Tower {tower}")
         global_seed_generator()  # Made in this scope, it would stay without a value.
-        self.name = f"Tower {tower}"
         self.assigned: list[keras.Variable] = []
         self.others: dict[int, keras.Variable] = {}
-        self._tower, self._within = tower, contextlib.ExitStack()
-
-    def __enter__(self) -> CallScope:
-        self._within.enter_context(no_new_variables(self.name))
-        self._within.enter_context(CALL_FUNCTION.through(call_code))
-        super().__enter__()
-        return self
-
-    def __exit__(self, *args: object, **options: object) -> None:
-        super().__exit__(*args, **options)
-        self._within.close()
+        self._tower = tower
 
     def get_current_value(self, variable: keras.Variable) -> tf.Tensor | None:
         """Returns the variable's value in this call; None if the variable itself is to be read."""

@@ -21,7 +21,7 @@ from towers.step.tracing import check_gradients
 from towers.travel.gradients import Gradient, add_gradients, scale_gradients
 from towers.travel.packing import Upload
 from towers.travel.pairs import add_in_pairs
-from towers.variables.tower_scope import TowerScope, no_new_variables
+from towers.variables.tower_scope import TowerScope
 
 ALONE = Rendezvous()
 Values = dict[int, Any]  # What a tower has read, by the variable's id.
@@ -272,7 +272,7 @@ def forward(
     scope = TowerScope(tower, shared, mapping, [*tf.nest.flatten(shard), *seeds], tape)
     if part.replica is not None:
         part.replica.begin(shard.size)
-    with scope, no_new_variables(tower), labels(shared.stages):
+    with scope, labels(shared.stages):
         results, carried = program.shard_fn(shard.batch)
     return sums_of(results, carried, shard.size, scope, part), scope
 

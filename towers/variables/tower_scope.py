@@ -19,7 +19,28 @@ CALL_FUNCTION = Hook(Function, "__call__")
 _CURRENT: contextvars.ContextVar[TowerScope | None] = contextvars.ContextVar("scope", default=None)
 
 
-class TowerScope(keras.StatelessScope):
+class Scope(keras.StatelessScope):
+    """A scope in which no variable is made, and a `tf.function` runs as its code.
+
+    Attributes:
+        name: that of the tower in error messages.
+    """
+
+    def __init__(self, name: str):
+        super().__init__(collect_losses=True, initialize_variables=False)
+        self.name, self._within = name, contextlib.ExitStack()
+
+    def __enter__(self) -> Any:
+        self._within.enter_context(no_new_variables(self.name))
+        self._within.enter_context(CALL_FUNCTION.through(call_code))
+        return super().__enter__()
+
+    def __exit__(self, *args: object, **options: object) -> None:
+        super().__exit__(*args, **options)
+        self._within.close()
+
+
+class TowerScope(Scope):
     """The scope in which a tower function uses the values that the tower read, and writes none.
 
     Args:
@@ -44,34 +65,25 @@ class TowerScope(keras.StatelessScope):
         tape: tf.GradientTape | None = None,
         ambiguous: Iterable[int] = (),
     ):
-        super().__init__(collect_losses=True, initialize_variables=False)
+        super().__init__(tower)
         self.shared = shared
         self.state_mapping = dict(mapping)
         self.versions: dict[int, list[tf.Tensor]] = defaultdict(list)
-        self._tower = tower
         self._before = dict(mapping)
         self._inputs = inputs
         self._tape = tape
         self._ambiguous = set(ambiguous)
         self._num_updates: Counter[int] = Counter()
-        self._functions = contextlib.ExitStack()
 
-    def __enter__(self) -> TowerScope:
-        self._token = _CURRENT.set(self)
-        self._functions.enter_context(CALL_FUNCTION.through(call_code))
-        super().__enter__()
-        return self
-
-    def __exit__(self, *args: object, **options: object) -> None:
-        super().__exit__(*args, **options)
-        self._functions.close()
-        _CURRENT.reset(self._token)
+    def __enter__(self) -> Any:
+        self._within.callback(_CURRENT.reset, _CURRENT.set(self))
+        return super().__enter__()
 
     def get_current_value(self, variable: keras.Variable) -> Any:
         """Returns the variable's value in this tower; None if its handle is used."""
         if id(variable) in self._ambiguous:
             raise RuntimeError(
-                f"{self._tower} recomputes a function that uses '{variable.path}', which is used "
+                f"{self.name} recomputes a function that uses '{variable.path}', which is used "
                 "more than once in a step: keras.remat and tf.recompute_grad would not draw the "
                 "same random numbers again. Use towers.steps.recompute(function) instead, or one "
                 "layer for each use."
@@ -113,11 +125,11 @@ class TowerScope(keras.StatelessScope):
         them, such as the draws of a seed generator.
         """
         ambiguous = {one for one, number in self._num_updates.items() if number > 1}
-        return TowerScope(self._tower, self.shared, self._before, ambiguous=ambiguous)
+        return TowerScope(self.name, self.shared, self._before, ambiguous=ambiguous)
 
     def at(self, mapping: dict[int, Any]) -> TowerScope:
         """Returns a scope of the same tower with other values."""
-        return TowerScope(self._tower, self.shared, mapping, self._inputs)
+        return TowerScope(self.name, self.shared, mapping, self._inputs)
 
     def _leaving_control_flow(self, variable: keras.Variable, value: tf.Tensor) -> tf.Tensor:
         """Returns the value of a variable that was assigned, for all that follows.
@@ -139,12 +151,12 @@ class TowerScope(keras.StatelessScope):
         place = "a branch (tf.cond)" if is_branch else "a loop"
         if is_seed(variable):
             raise RuntimeError(
-                f"{self._tower} draws random numbers from '{variable.path}' within a loop, where "
+                f"{self.name} draws random numbers from '{variable.path}' within a loop, where "
                 "each turn would draw the same ones. Draw them before the loop, or write its turns "
                 "out in Python, as keras.layers.RNN does with unroll=True."
             )
         raise RuntimeError(
-            f"{self._tower} assigns '{variable.path}' within {place}, and the value cannot "
+            f"{self.name} assigns '{variable.path}' within {place}, and the value cannot "
             "leave it. Return the value from there, and assign it afterwards."
         )
 
@@ -155,7 +167,7 @@ class TowerScope(keras.StatelessScope):
         """
         if depends_on(value, self._inputs):
             raise RuntimeError(
-                f"{self._tower} assigns the trainable variable '{variable.path}'. A tower changes "
+                f"{self.name} assigns the trainable variable '{variable.path}'. A tower changes "
                 "trainable variables through gradients only, or to a value that follows from "
                 "variables alone, as SpectralNormalization does; make it `trainable=False`."
             )
@@ -173,13 +185,13 @@ class TowerScope(keras.StatelessScope):
             raise stateful_error(variable.path)
         if variable.name == "seed_generator_state":
             raise RuntimeError(
-                f"{self._tower} draws random numbers from '{variable.path}', which is not one of "
+                f"{self.name} draws random numbers from '{variable.path}', which is not one of "
                 "the shared variables. The generator is missing from the `variables` given to the "
                 "step, or is made in the tower function. Make it in the layer's __init__, or once "
                 "outside of the tower function."
             )
         raise RuntimeError(
-            f"{self._tower} uses the variable '{variable.path}' of shape "
+            f"{self.name} uses the variable '{variable.path}' of shape "
             f"{tuple(variable.shape)}, which is not one of the shared variables. Either "
             "the tower function makes it (make layers and metrics once, outside of the tower "
             "function), or it is missing from the `variables` given to the step."
