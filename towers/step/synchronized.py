@@ -61,8 +61,8 @@ class Rendezvous:
             with Refusal(refusal):
                 yield None
         else:
-            self._replicas.append(Replica())
-            with self._replicas[-1] as replica:
+            self._replicas.append(replica := Replica())
+            with replica:
                 yield replica
 
     def _add(self) -> None:
@@ -90,10 +90,6 @@ class Replica(tf.distribute.ReplicaContext):
         self._size: Any = None  # Of the micro-batch that is traced.
         self._graph: tf.Graph | None = None
         self._numbers = itertools.count()
-
-    def __enter__(self) -> Replica:
-        super().__enter__()
-        return self
 
     def begin(self, size: tf.Tensor) -> None:
         """Begins with a micro-batch of `size` rows; of an empty one, nothing is added."""
@@ -164,10 +160,6 @@ class Listener(tf.distribute.ReplicaContext):
     def __init__(self) -> None:
         super().__init__(tf.distribute.get_strategy(), 0)
         self.has_heard = False
-
-    def __enter__(self) -> Listener:
-        super().__enter__()
-        return self
 
     def all_reduce(self, reduce_op: Any, value: Any, options: Any = None) -> Any:
         """Returns the value, the sum over a single replica."""

@@ -67,8 +67,8 @@ def make_program(
         check_compilable(specs[0])
     carried = CarriedState(options.carried, placement.devices)
     shard_fn = ShardFn(tower_fn, carried.shard_specs)
-    # The trace is not run: it writes no variable.
-    with placement.scope(), unobserved(), Listener() as listener:
+    listener = Listener()
+    with placement.scope(), unobserved(), listener:  # The trace is not run: it writes no variable.
         pair = (specs[0].batch, carried.shard_specs)
         shared = gather_variables(shard_fn, variables, pair, compiled=options.compiled)
     shared.stages = placement.place(variables)
