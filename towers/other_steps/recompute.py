@@ -97,11 +97,7 @@ def gradients_of(
 ) -> Any:
     """Returns what the backward pass of a `tf.custom_gradient` does; None without connection.
 
-    Args:
-        tape: has recorded how the outputs were computed.
-        outputs: a nest of tensors.
-        upstream: the gradient of each output.
-        inputs, variables: what the outputs were computed from.
+    The tape has recorded how the outputs were computed from inputs and variables.
     """
     pairs = zip(tf.nest.flatten(outputs), upstream, strict=True)
     targets, given = zip(*(pair for pair in pairs if is_source(pair[0])), strict=True)

@@ -138,7 +138,7 @@ def sum_one_by_one(
 
 
 def sum_unrolled(run: Callable[[Index], Any], indices: range, add: Add, *, in_pairs: bool) -> Any:
-    """Returns the sum in a graph without a loop; arguments as in `sum_one_by_one`."""
+    """Returns the sum in a graph without a loop."""
     if len(indices) == 1:
         return run(indices[0])
     middle = first_half(len(indices)) if in_pairs else len(indices) - 1
@@ -151,13 +151,7 @@ def sum_unrolled(run: Callable[[Index], Any], indices: range, add: Add, *, in_pa
 def running_sum(
     run: Callable[[Index], Any], start: tf.Tensor, count: int, add: Add, first: Nest
 ) -> Any:
-    """Returns the sum to which each run is added in turn.
-
-    Args:
-        run, count, add: as in `sum_one_by_one`.
-        start: the index after that of `first`.
-        first: what the first run returned.
-    """
+    """Returns the sum to which each run is added in turn, from the `start` after the first one."""
 
     def body(index: tf.Tensor, *total: tf.Tensor) -> list[tf.Tensor]:
         return [index + 1, *first.flatten(add(first.pack(total), run(index)))]

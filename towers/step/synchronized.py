@@ -170,8 +170,7 @@ class Listener(tf.distribute.ReplicaContext):
 class Refusal(tf.distribute.ReplicaContext):
     """The replica in which layers find themselves where towers cannot add in the middle of a pass.
 
-    Args:
-        reason: the reason, the end of a sentence.
+    The reason is the end of a sentence.
     """
 
     def __init__(self, reason: str):

@@ -57,9 +57,7 @@ def make_program(
 ) -> TowerProgram:
     """Returns the program of a tower function; an unbuilt model is built on the parameter device.
 
-    Args:
-        tower_fn, variables, placement, options: as in `build_train_step`.
-        specs: the specs of each tower's shard.
+    The specs are those of each tower's shard.
     """
     check_variables(variables)
     if options.compiled:

@@ -22,18 +22,15 @@ class TracedStep:
     """The base of steps that all towers make jointly; each says in `_step` what its graph does.
 
     Args:
-        program: what every tower runs.
-        specs: the specs of the shards that it takes.
-        devices: the towers' devices.
-        device: the device of its results.
-        processes: the processes that make it together.
+        program, specs: what every tower runs, and the specs of the shards that it takes.
+        devices, device: those of the towers, and that of its results.
         also: a function of the results that runs in the same trace.
         returns_each: whether a call of several steps returns the results of each.
 
     Attributes:
         also: what the function `also` returned for the last batch.
         carried: the state that is carried from batch to batch.
-        devices, processes: as given.
+        devices, processes: the towers' devices, and the processes that make it together.
     """
 
     def __init__(

@@ -75,10 +75,6 @@ def checked_once(function: ConcreteFunction, *specs: Any) -> Callable[..., Any]:
     """Returns a traced function of which TensorFlow checks arguments of each shape once.
 
     Its check of every argument of every call takes a quarter of a millisecond.
-
-    Args:
-        function: as `trace` returns it.
-        specs: the specs of its arguments.
     """
     call, known = call_of_tensors(function), set[Any]()
 
@@ -151,11 +147,8 @@ def check_gradients(program: TowerProgram, specs: Any, gradients: Sequence[Gradi
     """Raises RuntimeError for a variable whose gradient is lost in a tower.
 
     Only if a tower has found no gradient for a variable, the tower function is traced without a
-    tower, to see if the loss depends on the variable after all.
-
-    Args:
-        specs: the specs of the pair (batch, state).
-        gradients: the gradients that a tower has found.
+    tower, to see if the loss depends on the variable after all. The specs are those of the pair
+    (batch, state).
     """
     pairs = zip(program.shared.trainable, gradients, strict=True)
     without = [variable for variable, gradient in pairs if gradient is None]

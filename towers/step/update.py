@@ -66,12 +66,7 @@ class Update:
             return self.average(total, [state.value for state in self.copies.shared.states])
 
     def average(self, total: Total, states: Sequence[Any]) -> Change:
-        """Returns the change, computed on the current device.
-
-        Args:
-            total: the sums over all towers.
-            states: the values of the non-trainable variables before the step.
-        """
+        """Returns the change, computed on the current device, from the states before the step."""
         rows = zip(self.copies.shared.states, total.states, states, strict=True)
         merged = [
             None if summed is None else merge_state(variable, summed, total.state_weight, before)

@@ -48,9 +48,6 @@ class Upload:
     page-locked, and each would be a copy of its own.
 
     What is no floating-point number stays out: it is read alone.
-
-    Args:
-        variables: those whose whole values the towers read.
     """
 
     def __init__(self, variables: Sequence[keras.Variable], source: str):
