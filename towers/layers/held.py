@@ -105,7 +105,11 @@ def taken_back(layer: Any, before: dict[tuple[int, str], Held]) -> Iterator[Stor
         old = before.get((key, name))
         if is_other(contents, old):
             is_same = old is not None and old.value is value
-            restore(owner, name, old)
+            if old is None:
+                vars(owner).pop(name)
+            else:
+                fill(old.value, old.contents)
+                vars(owner)[name] = old.value
             yield Stored(owner, name, *((contents, value) if is_same else (value, None)))
 
 
@@ -147,12 +151,3 @@ def is_other(contents: Any, before: Held | None) -> bool:
         return True
     old, new = list(leaves_of(before.contents)), list(leaves_of(contents))
     return len(old) != len(new) or any(a is not b for a, b in zip(old, new, strict=True))
-
-
-def restore(owner: Any, name: str, before: Held | None) -> None:
-    """Gives a layer the attribute that it had before a call."""
-    if before is None:
-        vars(owner).pop(name)
-    else:
-        fill(before.value, before.contents)
-        vars(owner)[name] = before.value
