@@ -53,11 +53,7 @@ def as_one(*shards: Shard) -> tf.Tensor:
 
 
 def shards_of(one: tf.Tensor, specs: Any) -> tuple[Shard, ...]:
-    """Returns the shards that `as_one` made one tensor of.
-
-    Args:
-        one: variant [].
-    """
+    """Returns the shards that `as_one` made one tensor of, variant []."""
     parts = tf.nest.flatten(specs, expand_composites=True)
     values = tf.raw_ops.OptionalGetValue(
         optional=one,

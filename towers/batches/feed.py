@@ -94,10 +94,6 @@ class Feed:
     the step before runs; so this one can be interrupted. An error of the data set is raised by the
     `next` that would have returned the batch.
 
-    Args:
-        dataset, devices, may_stop: as in `open_feed`.
-        on_host: whether the batches stay on the host.
-
     Attributes:
         waits: the time in seconds for which the last `next` waited for each tower's shard.
     """

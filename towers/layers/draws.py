@@ -106,11 +106,7 @@ def draw(
 ) -> Any:
     """Returns what an op draws by row; a shuffle brings every row to the next place.
 
-    Args:
-        op: its name.
-        rows: the rows that draw.
-        seeds: those that Keras has made since the last draw.
-        original, args, options: the op and its arguments.
+    The seeds are those that Keras has made since the last draw.
     """
     if op.startswith("stateless") and not seeds:
         return original(*args, **options)

@@ -93,9 +93,6 @@ def check_shared(placement: Placement, options: StepOptions) -> None:
 class AsyncStep:
     """One update by one tower as a callable, made by `build_async_step`; threads may call it.
 
-    Args:
-        blueprint: what it is built from.
-
     Attributes:
         towers: the towers.
         update: changes the variables.
@@ -145,9 +142,6 @@ class AsyncStep:
         """Runs every tower once without an update: no variable changes.
 
         An update runs one tower only; a dry run shows on which devices the ops of all towers run.
-
-        Args:
-            shards, batch_number: as for an update.
         """
         for compute in self._computes:
             compute(shards, number_on_host(batch_number))

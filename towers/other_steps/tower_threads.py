@@ -27,8 +27,7 @@ class TowerThreads:
     ahead of it by more than a few updates: when they are stopped, almost all have been seen.
 
     Args:
-        step: the asynchronous step.
-        dataset: batches, each as a tuple of one shard.
+        step, dataset: the step, and batches, each as a tuple of one shard.
         begin: the position before the first batch.
         limit: the largest number of batches to take, or None.
 

@@ -23,11 +23,7 @@ TOLERANCE = 1e-4
 def check_settings(processes: Processes, settings: Mapping[str, Any]) -> None:
     """Raises ValueError in every process unless all have the same settings.
 
-    Every process must call it, at the same place.
-
-    Args:
-        processes: of the training.
-        settings: by name, values of JSON types.
+    Every process must call it, at the same place. Settings are values of JSON types by name.
     """
     if processes.count == 1:
         return
@@ -64,11 +60,7 @@ def take_from_chief(processes: Processes, groups: Groups) -> None:
 def check_variables(processes: Processes, groups: Groups) -> None:
     """Raises RuntimeError in every process unless all hold the same values, but for rounding.
 
-    Every process must call it, at the same place.
-
-    Args:
-        processes: of the training.
-        groups: by group name, the variables, in the same order in every process.
+    Every process must call it, at the same place, with the variables in the same order.
     """
     if processes.count == 1:
         return

@@ -50,10 +50,7 @@ def find_place(environment: Mapping[str, str] = os.environ) -> Place | None:
 
 
 def read_cluster(text: str) -> tuple[list[str], int]:
-    """Returns the address of each worker, and the number of this one.
-
-    Args:
-        text: the value of TF_CONFIG.
+    """Returns the address of each worker, and the number of this one, out of TF_CONFIG's text.
 
     Raises:
         ValueError: it does not have the form that TensorFlow's guide describes.
@@ -144,9 +141,7 @@ def node_names(text: str) -> Iterator[str]:
 def names_of(part: str, text: str) -> list[str]:
     """Returns the numbers of ranges such as [01-03,07], with their zeros, or a part without any.
 
-    Args:
-        part: of a node's name.
-        text: the whole list, for the message.
+    An error shows the whole text.
     """
     if not part.startswith("["):
         return [part]
