@@ -98,6 +98,7 @@ class AsyncStep:
         update: changes the variables.
         devices: the towers' devices.
         processes: this process alone.
+        computes: for each tower, what computes the change for a batch; no variable changes.
     """
 
     def __init__(self, blueprint: Blueprint):
@@ -108,7 +109,7 @@ class AsyncStep:
         self._probe = blueprint.probe
         self._count = 0
         self._turn = threading.Lock()
-        self._computes = [self._trace(tower, blueprint.specs) for tower in self.towers]
+        self.computes = [self._trace(tower, blueprint.specs) for tower in self.towers]
         self._apply_change = self._trace_update()
 
     def __call__(self, tower: int, shards: tuple[Shard, ...], batch_number: int) -> AsyncResults:
@@ -123,7 +124,7 @@ class AsyncStep:
         self.update.copies.refresh()
         self._probe.ask_once(shards)
         count_at_read = self._count
-        change, own = self._computes[tower](shards, number_on_host(batch_number))
+        change, own = self.computes[tower](shards, number_on_host(batch_number))
         with self._turn:
             scales = self._apply_change(change)
             self._count += 1
@@ -138,18 +139,10 @@ class AsyncStep:
         """Returns the updates that a `Trainer` makes with this step."""
         return AsynchronousUpdates(self, batches, position=position)
 
-    def dry_run(self, shards: tuple[Shard, ...], batch_number: int = 1) -> None:
-        """Runs every tower once without an update: no variable changes.
-
-        An update runs one tower only; a dry run shows on which devices the ops of all towers run.
-        """
-        for compute in self._computes:
-            compute(shards, number_on_host(batch_number))
-
     @property
     def graph(self) -> tf.Graph:
         """The graph of the first tower; the other towers' graphs have the same ops."""
-        return self._computes[0].graph
+        return self.computes[0].graph
 
     def groups(self) -> Groups:
         """Returns the variables that a checkpoint saves, by group name."""
@@ -168,7 +161,7 @@ class AsyncStep:
 
     def _trace_update(self) -> ConcreteFunction:
         """Returns the update, which all towers share."""
-        change, _ = self._computes[0].structured_outputs
+        change, _ = self.computes[0].structured_outputs
         specs = tf.nest.map_structure(
             lambda part: None if part is None else tf.type_spec_from_value(part), change
         )

@@ -15,6 +15,7 @@ from towers.devices.placement import check_present
 from towers.loop.updates import Action, Position, Step, StepReport, Updates
 from towers.other_steps.tower_threads import FinishedUpdate, TowerThreads
 from towers.step.results import StepResults
+from towers.step.tracing import number_on_host
 
 
 class AsynchronousUpdates(Updates):
@@ -97,7 +98,8 @@ class AsynchronousUpdates(Updates):
         """
         dataset = split(self._batches(self.position.epoch, 0), 1)
         for shards in iterator_of(dataset.take(1)):
-            self.step.dry_run(shards)
+            for compute in self.step.computes:
+                compute(shards, number_on_host(1))
 
     def _report(self, finished: FinishedUpdate, begin: Position, is_last: bool) -> StepReport:
         update, tower = finished.results, finished.tower
