@@ -149,6 +149,13 @@ def check_engine(options: TrainOptions) -> None:
             "--virtual": devices.virtual,
         }
         refuse_all(exchange, refused, "use --exchange packs")
+    if engine.deterministic:  # What a tower sums alone must not depend on how many there are.
+        is_power = engine.accumulate & (engine.accumulate - 1) == 0
+        refused = {
+            f"--accumulate {engine.accumulate}": not is_power,
+            "--batch-norm first": engine.batch_norm == "first",
+        }
+        refuse_all("--deterministic", refused, "use a power of two and --batch-norm mean")
     refuse_all(
         f"--steps-per-call {engine.steps_per_call}",
         {f"{name} {steps}": steps % engine.steps_per_call > 0 for name, steps in periods(options)},

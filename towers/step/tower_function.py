@@ -9,6 +9,7 @@ import keras
 import tensorflow as tf
 
 from towers.batches.shards import Batch, Shard
+from towers.devices.determinism import is_deterministic, sums_stay_nested
 from towers.devices.placement import Placement
 from towers.processes.processes import Processes
 from towers.step.carried import CarriedState, CarriedValues
@@ -242,4 +243,16 @@ def check_kinds(
         raise ValueError(
             "Only the towers of one process can share the rows of a carried state. Received "
             f"carried={options.carried} and {processes.count} processes; use one, with more towers."
+        )
+    if is_deterministic() and sums_stay_nested():  # Not by TensorFlow's own option alone.
+        check_same_parts(options)
+
+
+def check_same_parts(options: StepOptions) -> None:
+    """Raises ValueError for options whose results depend on how many towers have the parts."""
+    if options.accumulate & (options.accumulate - 1) or options.batch_norm != "mean":
+        raise ValueError(
+            "A deterministic step gets the same bits on any number of towers. Received "
+            f"accumulate={options.accumulate} and batch_norm={options.batch_norm!r} after "
+            "enable_determinism(); use 1, 2, 4 or another power of two, and 'mean'."
         )

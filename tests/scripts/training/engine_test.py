@@ -74,6 +74,14 @@ REFUSED = {
         ["shapes", "--exchange", "nccl", "--deterministic"],
         "--exchange nccl cannot be combined with --deterministic",
     ),
+    "a number of parts that other towers cannot share out": (
+        ["shapes", "--deterministic", "--accumulate", "3"],
+        "--deterministic cannot be combined with --accumulate 3. Leave that out, or use a power of",
+    ),
+    "statistics of the first of any number of towers": (
+        ["shapes", "--deterministic", "--batch-norm", "first"],
+        "--deterministic cannot be combined with --batch-norm first",
+    ),
     "asynchronous statistics": (["shapes", *ASYNC, "--batch-norm", "first"], "--batch-norm first"),
 }
 

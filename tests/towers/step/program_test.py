@@ -182,6 +182,19 @@ def test_what_is_no_placement_and_no_options_is_refused(build_it, request):
         build_it(helpers.tower_placement(1), dataset, options={"clip_norm": 1})
 
 
+@pytest.mark.parametrize("options", [{"accumulate": 6}, {"batch_norm": "first"}])
+def test_a_deterministic_step_refuses_what_depends_on_the_number_of_towers(
+    options, monkeypatch, sums_as_written
+):
+    monkeypatch.setattr("towers.step.tower_function.is_deterministic", lambda: True)
+    dataset = helpers.dataset_of(helpers.dense_batches([4]))
+    model = helpers.dense_model()
+    with pytest.raises(ValueError, match=r"same bits on any number .* Received accumulate=.*use 1"):
+        helpers.build_step_for(
+            helpers.classify(model), model, keras.optimizers.SGD(0.1), dataset, 1, **options
+        )
+
+
 def test_a_number_of_processes_is_no_processes():
     with pytest.raises(ValueError, match=r"processes must be a Processes.*Received 2"):
         towers.build_train_step(
