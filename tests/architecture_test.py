@@ -33,7 +33,6 @@ NOT_PUBLIC = {
         "step.tower_function.check_kinds", "step.exchange.total_of",
         "step.results.mean_results", "variables.find_variables.captured_error",
     },
-    "asynchronous_updates": {"batches.feed.check_end", "devices.placement.check_present"},
     "joint": {
         "step.tower_function.check_kinds", "variables.find_variables.trace_once",
         "variables.outside_writes.unobserved",

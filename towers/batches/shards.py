@@ -217,6 +217,27 @@ def shard_specs(batches: Batches | tf.data.Dataset, num_towers: int) -> tuple[Sh
     return tf.nest.map_structure(any_number_of_rows, specs)
 
 
+def check_shards(dataset: tf.data.Dataset, specs: tuple[Shard, ...]) -> None:
+    """Raises ValueError unless a step that was built for these specs takes a data set's shards.
+
+    A call of several updates has the tensors of its batches alone, by their order.
+    """
+    received = dataset.element_spec
+
+    def check(expected: tf.TypeSpec, given: tf.TypeSpec) -> None:
+        if not expected.is_compatible_with(given):
+            raise ValueError(f"{expected} takes no {given}.")
+
+    try:
+        tf.nest.map_structure(check, specs, received)
+    except (TypeError, ValueError):
+        raise ValueError(
+            "The batches are not like those that the step was built for. Received "
+            f"{received[0].batch}; expected {specs[0].batch}. Build the step with these batches, "
+            "or change them (`dataset.map`)."
+        ) from None
+
+
 def dataset_of(batches: Batches | tf.data.Dataset) -> tf.data.Dataset:
     """Returns a data set, or that of the first epoch; raises ValueError for neither."""
     check_batches(batches)

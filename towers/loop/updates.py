@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from towers.batches.calls import in_calls
 from towers.batches.feed import Feed, StopTraining, check_end, open_feed
-from towers.batches.shards import Batches
+from towers.batches.shards import Batches, check_shards
 from towers.batches.sources import as_batches
 from towers.devices.placement import check_present
 from towers.ground.epochs import Epochs
@@ -103,7 +103,8 @@ class Step(Protocol):
     """What every step has: a `TrainStep`, a `JointStep`, an `AsyncStep`, or one of your own.
 
     One that all towers make jointly is called `step(shards, number) -> StepResults`. It may have
-    more: `steps_per_call`, and `several(queued, first)`, which makes so many updates.
+    more: the `specs` of the shards, `steps_per_call`, and `several(queued, first)`, which makes so
+    many updates.
     """
 
     def __call__(self, *args: Any) -> Any:
@@ -196,6 +197,12 @@ class Updates:
             f"{type(self).__name__} must define `run_epoch`, which makes its updates."
         )
 
+    def _check(self, dataset: tf.data.Dataset, steps: int | None) -> None:
+        """Raises ValueError for shards that have no end, no devices, or another step's specs."""
+        check_shards(dataset, getattr(self.step, "specs", dataset.element_spec))
+        check_end(dataset, steps)
+        check_present(self.step.devices)
+
     def finish(self) -> None:
         """Raises NonFiniteGradientError if the last gradient was not finite; checks the copies."""
         self._finite.check()
@@ -239,8 +246,7 @@ class SynchronousUpdates(Updates):
     def run_epoch(self, steps: int | None, report: Action) -> None:
         """Makes the updates from `position` to the end of its epoch and reports each."""
         devices, dataset = self.step.devices, self._open_shards()
-        check_end(dataset, steps)
-        check_present(devices)
+        self._check(dataset, steps)
         if self._per_call > 1:
             left = None if steps is None else steps - self.position.step
             dataset = in_calls(dataset, self._per_call, self.position.step % self._per_call, left)

@@ -99,6 +99,7 @@ class AsyncStep:
         devices: the towers' devices.
         processes: this process alone.
         computes: for each tower, what computes the change for a batch; no variable changes.
+        specs: the specs of the shards that it takes.
     """
 
     def __init__(self, blueprint: Blueprint):
@@ -106,6 +107,7 @@ class AsyncStep:
         self.update = blueprint.update
         self.devices = [tower.device for tower in self.towers]
         self.processes = Processes()
+        self.specs = blueprint.specs
         self._probe = blueprint.probe
         self._count = 0
         self._turn = threading.Lock()

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from towers.batches.feed import StopTraining, check_end, iterator_of
+from towers.batches.feed import StopTraining, iterator_of
 from towers.batches.shards import Batches, split
-from towers.devices.placement import check_present
 from towers.loop.updates import Action, Position, Step, StepReport, Updates
 from towers.other_steps.tower_threads import FinishedUpdate, TowerThreads
 from towers.step.results import StepResults
@@ -55,9 +54,8 @@ class AsynchronousUpdates(Updates):
         """Makes the updates from `position` to the end of its epoch and reports each."""
         begin = self.position
         batches = self._batches(begin.epoch, begin.epoch_step)
-        check_end(batches, steps)
-        check_present(self.step.devices)
         dataset = split(batches, 1)
+        self._check(dataset, steps)
         limit = None if steps is None else steps - begin.step
         self._threads = threads = TowerThreads(self.step, dataset, begin, limit)
         stop: StopTraining | None = None

@@ -141,13 +141,14 @@ class JointStep:
     Attributes:
         steps: as given.
         devices: the towers' devices.
+        specs: the specs of the shards that it takes.
         processes: the processes that train.
     """
 
     def __init__(self, steps: Mapping[str, TrainStep]):
         self.steps = dict(steps)
         first = next(iter(self.steps.values()))
-        self.devices = first.devices
+        self.devices, self.specs = first.devices, first.specs
         self.processes = first.processes
 
     def __call__(self, shards: tuple[Shard, ...], step: int | tf.Tensor) -> StepResults:

@@ -109,7 +109,7 @@ class TrainStep(TracedStep):
         self.update.copies.refresh()
         if source is not None and self._probe.is_pending:
             is_call = tf.is_tensor(source)
-            self._probe.ask_once(shards_of(source[0], self._specs) if is_call else source)
+            self._probe.ask_once(shards_of(source[0], self.specs) if is_call else source)
 
     def _end(self, results: Any, also: Any) -> Any:
         self.update.copies.wrote()

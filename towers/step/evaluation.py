@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from towers.batches.feed import check_end, open_feed
-from towers.batches.shards import Batches, Shard, check_batches, shard_specs
+from towers.batches.shards import Batches, Shard, check_batches, check_shards, shard_specs
 from towers.devices.placement import Placement, check_present
 from towers.processes.processes import Processes
 from towers.step.carried import Carried
@@ -112,12 +112,13 @@ def evaluate_step(step: EvaluationStep, dataset: tf.data.Dataset | Batches) -> d
         dataset: global batches, or `batches(epoch, first_step)`, whose first epoch is taken.
 
     Raises:
-        ValueError: the data set has no examples, or no end.
+        ValueError: the data set has no examples, or no end, or is not like the step's batches.
     """
     sums: dict[Any, Pair] = {}
     check_batches(dataset)
     batches = (lambda *_: dataset) if isinstance(dataset, tf.data.Dataset) else dataset
     shards = step.processes.shards(batches, len(step.devices), 0)
+    check_shards(shards, step.specs)
     check_end(shards, None, "limit it with take(...)")
     check_present(step.devices)
     step.carried.reset()

@@ -30,7 +30,7 @@ class TracedStep:
     Attributes:
         also: what the function `also` returned for the last batch.
         carried: the state that is carried from batch to batch.
-        devices, processes: the towers' devices, and the processes that make it together.
+        specs, devices, processes: the shards it takes, the towers' devices, and the processes.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class TracedStep:
     ):
         self.also: Any = None
         self.carried, self.devices, self.processes = program.carried, devices, processes
-        self._also, self._specs, self._device = also, specs, device
+        self._also, self.specs, self._device = also, specs, device
         self._returns_each = returns_each
         # The only trace: what was built is what runs, whatever happens to the model afterwards.
         number = tf.TensorSpec([], tf.int64)
@@ -135,7 +135,7 @@ class TracedStep:
         """Returns the shards of a batch on the towers' devices."""
         with tf.device(HOST):
             queued = tf.is_tensor(source)
-            shards = shards_of(source[index], self._specs) if queued else next(source)
+            shards = shards_of(source[index], self.specs) if queued else next(source)
         # In a loop, an op whose input comes from another device also waits for the loop's turn, and
         # oneDNN joins no kernel that waits. An identity on the tower's device waits instead.
         with tf.control_dependencies(self.carried.check_rows(shards)):

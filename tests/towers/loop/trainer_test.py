@@ -366,6 +366,39 @@ def test_a_data_set_is_as_good_as_its_batches(step):
     assert [int(report.results.weight) for report in reports] == SIZES
 
 
+def build_of_features():
+    """A step with several updates in a call; its batches are pairs of like tensors."""
+    model = helpers.dense_model()
+
+    def tower_fn(features):
+        return tf.reduce_sum(model(features[0] - 2 * features[1])), tf.shape(features[0])[0], {}
+
+    features = tf.data.Dataset.from_tensor_slices((np.ones((6, 5), "f"), np.zeros((6, 5), "f")))
+    step = helpers.build_step_for(
+        tower_fn, model, keras.optimizers.SGD(0.1), features.batch(3), 2, steps_per_call=2
+    )
+    return step, model, features
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda first, second: {"second": first, "first": second},  # Its order is first, second.
+        lambda first, second: (tf.cast(first, tf.float64), second),
+        lambda first, second: (first[:4], second),
+        lambda first, second: (first, second, second),
+    ],
+    ids=["names", "type", "shape", "number"],
+)
+def test_batches_that_the_step_was_not_built_for_change_nothing(change):
+    step, model, features = build_of_features()
+    before = helpers.weights_of(model)
+    with pytest.raises(ValueError, match=r"not like those .* Received .*; expected .* Build the"):
+        towers.Trainer(step, features.map(change).batch(3)).train(epochs=1)
+    np.testing.assert_equal(helpers.weights_of(model), before)
+    assert towers.Trainer(step, features.batch(2)).train(epochs=1) == "1 epoch done"
+
+
 def test_a_trainer_refuses_what_is_no_step_no_batches_and_no_action(step):
     dataset = helpers.dataset_of(helpers.dense_batches(SIZES))
     updates = towers.steps.SynchronousUpdates(step, dataset)
