@@ -146,6 +146,14 @@ def test_the_scale_never_falls_below_one():
     assert scale_of(loss_scale) == 1.0
 
 
+@pytest.mark.parametrize(
+    "wrong", [{"initial": 0.0}, {"initial": float("nan")}, {"growth_steps": 0}]
+)
+def test_a_loss_scale_that_makes_no_gradient_finite_is_refused(wrong):
+    with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be .* Received"):
+        LossScale(**wrong)
+
+
 def test_a_step_that_overflows_is_skipped_and_the_run_goes_on():
     batches = batches_with(np.inf, 3, num_batches=3)
     loss_scale = LossScale(initial=8.0, growth_steps=1)

@@ -327,6 +327,7 @@ def test_nothing_to_train_is_refused():
         ({"devices": "/CPU:1"}, r"a sequence of device names.*'/CPU:1'"),
         ({"devices": []}, r"a sequence of device names"),
         ({"clip_norm": 0.0}, r"clip_norm must be above 0.*0\.0"),
+        ({"clip_norm": True}, r"clip_norm must be above 0 and finite. Received True"),
         ({"clip_norm": float("nan")}, r"clip_norm must be above 0.*nan"),
         ({"clip_norm": float("inf")}, r"clip_norm must be above 0 and finite.*inf"),
         ({"seed": 1.5}, r"seed must be a whole number of 64 bits. Received 1.5"),

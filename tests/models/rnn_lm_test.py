@@ -261,7 +261,7 @@ def test_the_gradient_of_the_embedding_stays_sparse():
         ({"hidden_size": 0}, "hidden_size must be a whole number of at least 1. Received 0"),
         ({"num_layers": 1.5}, "num_layers must be a whole number"),
         ({"dropout_rate": 1.0}, r"dropout_rate must be in \[0, 1\). Received 1.0"),
-        ({"initial_scale": 0.0}, "initial_scale must be above 0. Received 0.0"),
+        ({"initial_scale": 0.0}, "initial_scale must be above 0 and finite. Received 0.0"),
     ],
 )
 def test_wrong_arguments_are_refused(options, message):

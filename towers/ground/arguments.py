@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 import numbers
 from collections.abc import Iterable, Sequence
 
@@ -31,23 +32,29 @@ def check_at_least(minimum: int, **counts: int) -> None:
 def check_above_0(**values: float) -> None:
     """Raises ValueError unless each named number is finite and above 0."""
     for name, value in values.items():
-        if not 0 < value < float("inf"):
-            raise ValueError(f"{name} must be above 0. Received {value!r}.")
+        if not is_number(value) or not 0 < value < math.inf:
+            raise ValueError(f"{name} must be above 0 and finite. Received {value!r}.")
 
 
 def check_not_negative(**values: float) -> None:
     """Raises ValueError unless each named number is finite and at least 0."""
     for name, value in values.items():
-        if not 0 <= value < float("inf"):
-            flaw = "must not be negative" if value < 0 else "must be a finite number"
+        if not is_number(value) or not 0 <= value < math.inf:
+            is_negative = is_number(value) and value < 0
+            flaw = "must not be negative" if is_negative else "must be a finite number"
             raise ValueError(f"{name} {flaw}. Received {value!r}; use 0 for none.")
 
 
 def check_fraction(**fractions: float) -> None:
     """Raises ValueError unless each named fraction is in [0, 1)."""
     for name, fraction in fractions.items():
-        if not isinstance(fraction, numbers.Real) or not 0 <= fraction < 1:
+        if not is_number(fraction) or not 0 <= fraction < 1:
             raise ValueError(f"{name} must be in [0, 1). Received {fraction!r}.")
+
+
+def is_number(value: object) -> bool:
+    """Returns whether a value is a real number; Python's True and False are none."""
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
 def shorten(items: Sequence[str], most: int) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import FrameType
 
 from towers.batches.feed import StopTraining, unwatch, watch
+from towers.ground.arguments import check_above_0
 from towers.ground.interrupts import ending_signals, handling, was_interrupted
 from towers.loop.updates import Action, StepReport
 from towers.processes.processes import NO_SIGNAL, Processes
@@ -39,8 +40,7 @@ def stop_after(minutes: float) -> Action:
     Raises:
         ValueError: minutes is not above 0.
     """
-    if not minutes > 0:
-        raise ValueError(f"minutes must be above 0. Received {minutes}.")
+    check_above_0(minutes=minutes)
     last = time.monotonic() + 60 * minutes
 
     def check(report: StepReport) -> None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import numbers
 
 import keras
 import tensorflow as tf
 
-from towers.ground.arguments import check_at_least, check_choice
+from towers.ground.arguments import check_above_0, check_at_least, check_choice
 from towers.step.carried import Carried
 
 BATCH_NORM_POLICIES = ("first", "mean")
@@ -66,9 +65,8 @@ class StepOptions:
     probe: bool = True
 
     def __post_init__(self) -> None:
-        norm = self.clip_norm
-        if norm is not None and not (isinstance(norm, numbers.Real) and 0 < norm < math.inf):
-            raise ValueError(f"clip_norm must be above 0 and finite, or None. Received {norm!r}.")
+        if self.clip_norm is not None:
+            check_above_0(clip_norm=self.clip_norm)
         check_at_least(1, accumulate=self.accumulate, steps_per_call=self.steps_per_call)
         if not isinstance(self.seed, numbers.Integral) or not -(2**63) <= self.seed < 2**63:
             raise ValueError(f"seed must be a whole number of 64 bits. Received {self.seed!r}.")
@@ -89,9 +87,14 @@ class LossScale:
     Args:
         initial: the initial scale.
         growth_steps: the number of updates without overflow after which it is doubled.
+
+    Raises:
+        ValueError: one of them is not above 0.
     """
 
     def __init__(self, *, initial: float = 2.0**15, growth_steps: int = 2000):
+        check_above_0(initial=initial)
+        check_at_least(1, growth_steps=growth_steps)
         self._growth_steps = growth_steps
         self._scale = keras.Variable(
             initial, dtype="float32", trainable=False, autocast=False, name="loss_scale"

@@ -312,10 +312,13 @@ def test_schedule_gives_the_learning_rate_of_each_step():
     ("name", "learning_rate", "options", "message"),
     [
         ("lazyadam", 0.1, {}, r"optimizer must be one of sgd, .*Did you mean lazy_adam\?"),
-        ("adam", 0.0, {}, r"learning_rate must be above 0. Received 0.0"),
+        ("adam", 0.0, {}, r"learning_rate must be above 0 and finite. Received 0.0"),
+        ("adam", lambda: 0.1, {}, r"learning_rate must be above 0 and finite. Received <function"),
+        ("adam", "0.1", {}, r"learning_rate must be above 0 and finite. Received '0.1'"),
+        ("adamw", 0.1, {"weight_decay": None}, r"weight_decay must be a finite number.*None"),
         ("momentum", 0.1, {"momentum": 1.0}, r"momentum must be in \[0, 1\). Received 1.0"),
         ("adam", 0.1, {"beta_2": -0.1}, r"beta_2 must be in \[0, 1\). Received -0.1"),
-        ("adam", 0.1, {"epsilon": 0.0}, r"epsilon must be above 0. Received 0.0"),
+        ("adam", 0.1, {"epsilon": 0.0}, r"epsilon must be above 0 and finite. Received 0.0"),
         ("adamw", 0.1, {"weight_decay": -1.0}, r"weight_decay must not be negative"),
     ],
 )

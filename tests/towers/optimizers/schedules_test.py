@@ -112,9 +112,14 @@ def test_learning_rate_scales_with_the_batch_size():
     ("name", "learning_rate", "options", "message"),
     [
         ("cosin", 0.1, {}, r"schedule must be one of constant, .*Did you mean cosine\?"),
-        ("constant", 0.0, {}, r"learning_rate must be above 0. Received 0.0"),
+        ("constant", 0.0, {}, r"learning_rate must be above 0 and finite. Received 0.0"),
         ("constant", 0.1, {"total_steps": 0}, r"total_steps must be .* at least 1. Received 0"),
-        ("constant", 0.1, {"warmup_power": 0}, r"warmup_power must be above 0. Received 0"),
+        (
+            "constant",
+            0.1,
+            {"warmup_power": 0},
+            r"warmup_power must be above 0 and finite. Received 0",
+        ),
         ("constant", 0.1, {"warmup_steps": -1}, r"warmup_steps must be .* at least 0. Received -1"),
         ("exponential", 0.1, {}, r"needs decay_steps.*Received None"),
         ("exponential", 0.1, {"decay_steps": 1.5}, r"decay_steps must be a whole number"),
