@@ -8,7 +8,7 @@ import tensorflow as tf
 from keras import layers
 
 from towers.ground.arguments import check_at_least
-from towers.models.precision import at_least_float32
+from towers.models.precision import at_least_float32, wide_dtype
 from towers.models.text_layers import Dense
 
 ROTARY_BASE = 10_000.0  # Su et al. 2021, section 3.2.2, as Vaswani et al. 2017.
@@ -140,10 +140,11 @@ def rotate(inputs: tf.Tensor, first: int | tf.Tensor = 0) -> tf.Tensor:
         first: position of the first vector.
     """
     half = inputs.shape[-1] // 2
-    positions = tf.cast(first + tf.range(tf.shape(inputs)[2]), inputs.dtype)
+    wide = wide_dtype(inputs.dtype)  # In 16 bits a large angle would be off by a radian.
+    positions = tf.cast(first + tf.range(tf.shape(inputs)[2]), wide)
     exponents = tf.cast(tf.range(half), tf.float64) / half
-    frequencies = tf.cast(ROTARY_BASE**-exponents, inputs.dtype)
+    frequencies = tf.cast(ROTARY_BASE**-exponents, wide)
     angles = positions[:, None] * frequencies
-    cosines, sines = tf.cos(angles), tf.sin(angles)
+    cosines, sines = (tf.cast(wave(angles), inputs.dtype) for wave in (tf.cos, tf.sin))
     one, other = inputs[..., :half], inputs[..., half:]
     return tf.concat([one * cosines - other * sines, one * sines + other * cosines], -1)

@@ -139,6 +139,13 @@ def test_rotated_scores_depend_on_the_distance_alone():
     np.testing.assert_array_equal(rotate(query, 0), query)
 
 
+@pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16])
+def test_in_16_bits_a_far_position_is_rotated_as_exactly_as_a_near_one(dtype):
+    vectors = tf.cast(tf.random.stateless_normal([1, 1, 1000, 8], [1, 2]), dtype)
+    exact = rotate(tf.cast(vectors, tf.float64))
+    np.testing.assert_allclose(tf.cast(rotate(vectors), tf.float64), exact, atol=0.04)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("decoding", [Decoding(max_length=6), Decoding(max_length=6, beam_size=4)])
 def test_decoding_in_a_graph_is_that_of_one_question_alone(decoding):
