@@ -63,7 +63,7 @@ def application(
     x = body(ApplicationInput(name, name="prepared")(images))
     if dropout_rate:
         x = layers.Dropout(dropout_rate, name="dropout")(x)
-    logits = layers.Dense(num_classes, name="logits", dtype=x.dtype)(x)
+    logits = layers.Dense(num_classes, name="logits")(x)
     return keras.Model(images, logits, name=name.lower())
 
 

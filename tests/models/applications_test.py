@@ -36,6 +36,12 @@ def test_body_is_loaded_head_is_new_and_frozen_body_stays(tmp_path):
     np.testing.assert_allclose(model(pixels), features @ kernel + bias, atol=1e-4)
 
 
+def test_in_mixed_precision_every_variable_stays_in_float32():
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    model = application("MobileNet", SHAPE, 3)
+    assert {one.dtype for one in model.variables} == {"float32"}
+
+
 def test_files_of_other_networks_are_refused(tmp_path):
     other = keras.Sequential([keras.Input([2]), keras.layers.Dense(2)])
     other.save_weights(tmp_path / "other.weights.h5")
