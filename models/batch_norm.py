@@ -44,4 +44,5 @@ class FusedBatchNormalization(keras.layers.BatchNormalization):
         return is_plain and is_last and inputs.shape.rank == PICTURES and inputs.dtype in DTYPES
 
     def _move(self, average: keras.Variable, value: tf.Tensor) -> None:
+        value = tf.cast(value, average.dtype)
         average.assign(average * self.momentum + value * (1.0 - self.momentum))

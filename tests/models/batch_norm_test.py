@@ -38,7 +38,8 @@ def trained(kind, dtype="float32", inputs=X, **options):
 
 
 @pytest.mark.parametrize(
-    ("dtype", "tolerance"), [("float32", 1e-5), ("mixed_float16", 5e-3), ("mixed_bfloat16", 5e-2)]
+    ("dtype", "tolerance"),
+    [("float32", 1e-5), ("mixed_float16", 5e-3), ("mixed_bfloat16", 5e-2), ("bfloat16", 5e-2)],
 )
 @pytest.mark.parametrize("options", [{}, {"scale": False}, {"center": False, "epsilon": 1e-5}])
 def test_the_kernel_gives_what_keras_gives(options, dtype, tolerance):
