@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-import keras
 import tensorflow as tf
 
 from towers.ground.arguments import check_fraction
 from towers.ground.special_ids import PAD, START, UNKNOWN
 from towers.models.linear_cross_entropy import tower_sums
 from towers.models.losses import TowerFn
-from towers.models.text_layers import Projection
+from towers.models.text_layers import Projection, TextModel
 
 
-class AnsweringModel(keras.Model):
+class AnsweringModel(TextModel):
     """The base of networks that answer, or the interface of one of your own.
 
     Attributes:

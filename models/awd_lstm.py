@@ -21,6 +21,7 @@ State = tuple[dict[str, tf.Tensor], ...]  # The h and c of each layer, [batch, u
 EMBEDDING_SCALE = 0.1  # Section 5: embeddings are uniform in [-0.1, 0.1].
 
 
+@keras.saving.register_keras_serializable(package="towers")
 class AWDLanguageModel(LanguageModel):
     """From tokens to the logits of the next tokens; it is built when it is made.
 

@@ -11,13 +11,13 @@ import tensorflow as tf
 from towers.ground.special_ids import PAD
 from towers.models.linear_cross_entropy import tower_sums
 from towers.models.losses import TowerFn
-from towers.models.text_layers import Projection
+from towers.models.text_layers import Projection, TextModel
 
 State = Any  # A nest of tensors with rows as their first dimension; zeros before the first token.
 StatefulTowerFn = Callable[[Any, State], tuple[tf.Tensor, tf.Tensor, dict[str, tf.Tensor], State]]
 
 
-class LanguageModel(keras.Model):
+class LanguageModel(TextModel):
     """The base of language models, which define `hidden` and `state_specs`.
 
     Attributes:

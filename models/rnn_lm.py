@@ -19,6 +19,7 @@ from towers.models.text_layers import Embedding, logits_of
 State = tuple[dict[str, tf.Tensor], ...]  # The h and c of each layer, [batch, hidden_size] each.
 
 
+@keras.saving.register_keras_serializable(package="towers")
 class RNNLanguageModel(LanguageModel):
     """From tokens to the logits of the next tokens; it is built when it is made.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import keras
 import tensorflow as tf
 from keras import layers
 
@@ -33,6 +34,7 @@ class State(NamedTuple):
     memory: Memory
 
 
+@keras.saving.register_keras_serializable(package="towers")
 class Seq2Seq(AnsweringModel):
     """From (question, answer inputs) to logits, with recurrent layers; it is built when it is made.
 

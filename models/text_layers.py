@@ -1,4 +1,4 @@
-"""Small layers of text models: dense, embedding, feed-forward, and the output projection."""
+"""What text models are made of: their base, and small layers such as the output projection."""
 
 from __future__ import annotations
 
@@ -12,6 +12,40 @@ from numpy.typing import ArrayLike
 
 from towers.ground.arguments import check_at_least
 from towers.models.precision import at_least_float32
+
+
+class TextModel(keras.Model):
+    """The base of text models. A model of numbers and words is saved by them, with its policy.
+
+    Raises:
+        ValueError: `dtype` is not the global policy, which its layers take.
+    """
+
+    def __new__(cls, *args: Any, **options: Any) -> TextModel:
+        """Returns a new model, and lets Keras make its config of the arguments.
+
+        `keras.Model` keeps them from that.
+        """
+        return layers.Layer.__new__(cls, *args, **options)
+
+    def __init__(self, **options: Any):
+        super().__init__(**options)
+        if self.dtype_policy != keras.config.dtype_policy():
+            raise ValueError(
+                "The layers of a text model take the global policy, "
+                f"{keras.config.dtype_policy().name}. Received dtype={self.dtype_policy.name}; "
+                f'call keras.config.set_dtype_policy("{self.dtype_policy.name}") before.'
+            )
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> TextModel:
+        """Returns a model with these arguments and its own policy."""
+        before = keras.config.dtype_policy()
+        keras.config.set_dtype_policy(keras.dtype_policies.get(config.get("dtype")))
+        try:
+            return super().from_config(config, custom_objects)
+        finally:
+            keras.config.set_dtype_policy(before)
 
 
 class Dense(layers.Dense):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import keras
 import tensorflow as tf
 from keras import layers
 
@@ -76,6 +77,7 @@ class Sublayer(layers.Layer):
         return inputs + self.part(x, cache, None, position), cache
 
 
+@keras.saving.register_keras_serializable(package="towers")
 class Transformer(AnsweringModel):
     """From (question, answer inputs) to logits, with attention alone; it is built when it is made.
 

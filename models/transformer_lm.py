@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import keras
 import tensorflow as tf
 from keras import layers
 
@@ -68,6 +69,7 @@ class Block(layers.Layer):
         return x + self.dropouts[1](outputs, training=training), memory
 
 
+@keras.saving.register_keras_serializable(package="towers")
 class TransformerLanguageModel(LanguageModel):
     """From tokens to the logits of the next tokens; it is built when it is made.
 

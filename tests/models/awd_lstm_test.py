@@ -1,5 +1,6 @@
 """The AWD-LSTM against NumPy: its state, its tied weights, and what its dropout drops."""
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -86,7 +87,8 @@ def test_recurrent_weights_are_dropped_in_training_alone():
 def test_the_penalties_of_the_outputs_are_those_of_numpy():
     """In training alone, and of counted tokens alone; dropout of a half doubles the squares."""
     penalties = {"activation_penalty": 2.0, "temporal_penalty": 1.0}
-    model = make_model(output_dropout_rate=0.5, dtype="float64", **penalties)
+    keras.config.set_dtype_policy("float64")
+    model = make_model(output_dropout_rate=0.5, **penalties)
     random = np.random.default_rng(1)
     hidden, counted = random.normal(size=(2, 5, SIZE)), np.array([[1] * 5, [1, 1, 1, 0, 0]], bool)
     found = model.penalty(tf.constant(hidden), tf.constant(counted))
