@@ -197,7 +197,7 @@ class Transformer(AnsweringModel):
     def start(self, question: tf.Tensor, training: bool = False) -> DecoderState:
         """Returns the state before the first token of the answers; arguments as in `Seq2Seq`."""
         memories, visible = self._encode(question, training)
-        empty = memories[0].keys[:, :, : tf.shape(question)[1] * 0]  # Its length may grow.
+        empty = memories[0].keys[:, :, :0]
         caches = tuple(KeysAndValues(empty, empty) for _ in self.decoder)
         return DecoderState(caches, memories, visible)
 

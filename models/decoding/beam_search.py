@@ -142,8 +142,13 @@ def repeat_rows(state: Any, times: int) -> Any:
 
 
 def any_number_of_rows(nest: Any) -> Any:
-    """Returns the shapes of a loop's variables with an unknown number of rows."""
-    return tf.nest.map_structure(
-        lambda part: tf.TensorShape([None, *part.shape[1:]]) if part.shape.rank else part.shape,
-        nest,
-    )
+    """Returns the shapes of a loop's variables with an unknown number of rows.
+
+    A side of length 0, as of the keys of no tokens, may grow.
+    """
+
+    def shape_of(part: Any) -> tf.TensorShape:
+        shape = part.shape
+        return tf.TensorShape([None, *(side or None for side in shape[1:])]) if shape.rank else shape
+
+    return tf.nest.map_structure(shape_of, nest)

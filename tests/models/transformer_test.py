@@ -168,6 +168,19 @@ def test_decoding_in_a_graph_is_that_of_one_question_alone(decoding):
         np.testing.assert_allclose(alone.scores[0], together.scores[row], rtol=1e-4)
 
 
+@pytest.mark.parametrize("beam_size", [1, 2])
+def test_questions_of_known_length_are_decoded_in_a_graph(beam_size):
+    model, decoding = model_of(), Decoding(max_length=3, beam_size=beam_size)
+
+    def answer():
+        return decode(
+            model.step, model.start(tf.constant(QUESTION)), decoding, start=START, end=END,
+            forbidden=FORBIDDEN, batch_size=len(QUESTION), seed=tf.constant([0, 0], tf.int64),
+        ).ids  # fmt: skip
+
+    np.testing.assert_array_equal(tf.function(answer, autograph=False)(), answer())
+
+
 @pytest.mark.parametrize(
     ("options", "beams"),
     [
