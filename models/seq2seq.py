@@ -181,7 +181,9 @@ class Seq2Seq(AnsweringModel):
             training: whether dropout is on.
         """
         mask = tf.not_equal(question, PAD)
-        lengths = tf.maximum(tf.reduce_sum(tf.cast(mask, tf.int32), 1), 1)
+        # The first token always counts: attention needs something.
+        mask = tf.concat([tf.ones_like(mask[:, :1]), mask[:, 1:]], 1)
+        lengths = tf.reduce_sum(tf.cast(mask, tf.int32), 1)
         outputs, ends = self._encode(question, lengths, training)
         cells = tuple(tuple(bridge(ends) for bridge in bridges) for bridges in self.bridges)
         attended = tf.zeros([tf.shape(question)[0], self.output_size], ends.dtype)

@@ -86,6 +86,9 @@ def test_padding_changes_nothing(options):
     assert np.isfinite(padded).all()
     alone = model((QUESTION[1:2, :2], ANSWER[1:2, :2]))
     np.testing.assert_allclose(alone[0], logits[1, :2], rtol=0, atol=1e-6 * np.abs(logits).max())
+    empty = model((np.zeros((1, 1), "int32"), ANSWER[:1]))
+    longer_empty = model((np.zeros((1, 4), "int32"), ANSWER[:1]))
+    np.testing.assert_allclose(longer_empty, empty, rtol=0, atol=1e-6 * np.abs(empty).max())
 
 
 @EACH_SHAPE
