@@ -48,7 +48,9 @@ class HoistedProducts(layers.RNN):
         kernel = tf.convert_to_tensor(self.cell.kernel)
         products = tf.matmul(tf.reshape(x, [-1, x.shape[-1]]), kernel) + self.input_bias
         products = tf.reshape(products, tf.concat([tf.shape(x)[:2], kernel.shape[1:]], 0))
-        outputs, *states = self.over_tokens(products, tf.nest.flatten(initial_state))
+        # Those of a stateful layer are variables, which change before the gradient is computed.
+        before = list(map(tf.convert_to_tensor, tf.nest.flatten(initial_state)))
+        outputs, *states = self.over_tokens(products, before)
         if self.return_sequences:
             return states[0], tf.transpose(outputs, [1, 0, 2]), states
         return states[0], states[0], states

@@ -155,3 +155,17 @@ def test_its_gradient_has_a_gradient(kinds):
 
     found, expected = (second(layer) for layer in layers)
     np.testing.assert_allclose(found, expected, atol=1e-10)
+
+
+def test_the_gradient_of_a_stateful_layer_is_that_of_the_state_before(kinds):
+    tokens, *_ = inputs(2, 3)
+    found = []
+    for kind in kinds:
+        keras.utils.set_random_seed(0)
+        layer = kind(UNITS, return_sequences=True, stateful=True, recurrent_initializer="ones")
+        for _ in range(2):
+            with tf.GradientTape() as tape:
+                tape.watch(tokens)
+                loss = weighted_sum(layer(tokens))
+            found.append(tape.gradient(loss, tokens))
+    np.testing.assert_allclose(found[:2], found[2:], atol=1e-6)
