@@ -52,6 +52,11 @@ def application(
     """
     make = find_application(name)
     check_input_shape(input_shape)
+    if input_shape[2] != 3:
+        raise ValueError(
+            "Networks of keras.applications take images of 3 channels. Received input_shape="
+            f"{input_shape!r}; repeat the channel of grey images."
+        )
     check_at_least(2, num_classes=num_classes)
     check_fraction(dropout_rate=dropout_rate)
     options = {"include_top": False, "input_shape": input_shape, "pooling": "avg"}

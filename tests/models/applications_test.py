@@ -20,6 +20,11 @@ def test_names_are_those_of_keras():
         application("resnet50", SHAPE, 3)
 
 
+def test_images_of_one_channel_are_refused():
+    with pytest.raises(ValueError, match=r"3 channels. Received input_shape=\(64, 64, 1\); repeat"):
+        application("ResNet50", (64, 64, 1), 3)
+
+
 def test_body_is_loaded_head_is_new_and_frozen_body_stays(tmp_path):
     body = keras.applications.MobileNet(
         include_top=False, weights=None, input_shape=SHAPE, pooling="avg"
