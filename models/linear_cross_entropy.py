@@ -97,7 +97,7 @@ def linear_cross_entropy(
         counted: bool [num_tokens], whether the weight of a token is not zero; by default found from
             the weights. The host need not wait for a GPU if it follows from ids alone.
     """
-    counted = weights > 0 if counted is None else counted
+    counted = tf.not_equal(weights, 0) if counted is None else counted
     if in_xla():
         tokens = Chunk(hidden, tf.where(counted, labels, 0), weights)
     else:

@@ -128,6 +128,16 @@ def test_the_label_of_a_token_without_weight_does_not_matter(way):
     assert np.all(gradients[0].numpy()[[1, 4, 10]] == 0)
 
 
+def test_a_weight_below_0_counts_and_one_that_is_no_number_is_seen():
+    sources, labels, weights = some_tokens()
+    plus, minus, nan = (
+        linear_cross_entropy(*sources, labels, factor * weights, training=False).loss
+        for factor in (1, -1, float("nan"))
+    )
+    assert_all_close([minus], [-plus])
+    assert np.isnan(nan)
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_no_tokens_at_all_give_zeros(way):
     run = WAYS[way](in_chunks)
