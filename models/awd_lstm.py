@@ -88,14 +88,16 @@ class AWDLanguageModel(LanguageModel):
             vocabulary_size, self.hidden_size, initializer=scale, name="embedding"
         )
         self.word_dropout = layers.Dropout(word_dropout_rate, name="word_dropout")
-        self.input_dropout = same_at_every_token(input_dropout_rate, "input_dropout")
+        # The same at every token of a row.
+        self.input_dropout = layers.SpatialDropout1D(input_dropout_rate, name="input_dropout")
         self.lstm_layers = [
             WeightDroppedLSTM(size, weight_dropout_rate, name=f"lstm_{index}")
             for index, size in enumerate(units)
         ]
         after = [dropout_rate] * (len(units) - 1) + [output_dropout_rate]
         self.dropouts = [
-            same_at_every_token(rate, f"dropout_{index}") for index, rate in enumerate(after)
+            layers.SpatialDropout1D(rate, name=f"dropout_{index}")
+            for index, rate in enumerate(after)
         ]
         self.projection = Projection(
             vocabulary_size, self.hidden_size, self.embedding, name="projection"
@@ -192,8 +194,3 @@ class WeightDroppedLSTM(layers.Layer):
         with keras.StatelessScope(state_mapping=values):
             outputs, h, c = self.lstm(inputs, initial_state=[state["h"], state["c"]])
         return outputs, {"h": h, "c": c}
-
-
-def same_at_every_token(rate: float, name: str) -> layers.Dropout:
-    """Returns dropout of [batch, length, size] that drops the same numbers at every token."""
-    return layers.Dropout(rate, noise_shape=(None, 1, None), name=name)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from towers.models.awd_lstm import AWDLanguageModel, WeightDroppedLSTM, same_at_every_token
+from towers.models.awd_lstm import AWDLanguageModel, WeightDroppedLSTM
 from towers.models.language_model import sentences
 
 VOCABULARY, SIZE, UNITS = 13, 4, 6
@@ -65,7 +65,8 @@ def test_a_text_in_pieces_gives_the_numbers_of_the_text_at_once():
 
 
 def test_dropout_drops_the_same_numbers_at_every_token_of_a_row():
-    dropped = same_at_every_token(0.5, "one")(tf.ones([3, 6, 40]), training=True).numpy()
+    dropout = make_model(input_dropout_rate=0.5).input_dropout
+    dropped = dropout(tf.ones([3, 6, 40]), training=True).numpy()
     assert (dropped == dropped[:, :1]).all()
     assert len({row.tobytes() for row in dropped}) == 3
     assert set(np.unique(dropped)) == {0, 2}
