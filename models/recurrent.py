@@ -8,6 +8,7 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import keras
 import tensorflow as tf
 from keras import activations, layers
 
@@ -130,6 +131,7 @@ def gradient_of_weights(inputs: tf.Tensor, d_products: tf.Tensor) -> tf.Tensor:
     return tf.matmul(rows, d_rows, transpose_a=True)
 
 
+@keras.saving.register_keras_serializable(package="towers")
 class LSTM(layers.LSTM, HoistedProducts):
     """Keras's layer with its fused kernel on GPUs, and `HoistedProducts` elsewhere."""
 
@@ -213,6 +215,7 @@ def gates(z: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
     return tf.sigmoid(i), tf.sigmoid(f), tf.tanh(g), tf.sigmoid(o)
 
 
+@keras.saving.register_keras_serializable(package="towers")
 class GRU(layers.GRU, HoistedProducts):
     """Keras's layer with its fused kernel on GPUs, and `HoistedProducts` elsewhere."""
 

@@ -48,6 +48,7 @@ class TextModel(keras.Model):
             keras.config.set_dtype_policy(before)
 
 
+@keras.saving.register_keras_serializable(package="towers")
 class Dense(layers.Dense):
     """Keras's layer, for inputs of any rank and batches of any size.
 

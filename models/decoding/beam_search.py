@@ -149,6 +149,8 @@ def any_number_of_rows(nest: Any) -> Any:
 
     def shape_of(part: Any) -> tf.TensorShape:
         shape = part.shape
-        return tf.TensorShape([None, *(side or None for side in shape[1:])]) if shape.rank else shape
+        return (
+            tf.TensorShape([None, *(side or None for side in shape[1:])]) if shape.rank else shape
+        )
 
     return tf.nest.map_structure(shape_of, nest)

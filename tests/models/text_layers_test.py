@@ -6,11 +6,15 @@ import pytest
 
 from towers.models.answering import AnsweringModel
 from towers.models.awd_lstm import AWDLanguageModel
+from towers.models.recurrent import GRU, LSTM
 from towers.models.rnn_lm import RNNLanguageModel
 from towers.models.seq2seq import Seq2Seq
-from towers.models.text_layers import Embedding
+from towers.models.text_layers import Dense, Embedding
 from towers.models.transformer import Transformer
 from towers.models.transformer_lm import TransformerLanguageModel
+
+# Keras converts its variables in a way that NumPy deprecates.
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 
 
 def test_an_embedding_is_made_again_from_its_config():
@@ -19,6 +23,16 @@ def test_an_embedding_is_made_again_from_its_config():
     again.build()
     assert again.table.shape == (5, 3)
     assert 0 < np.abs(again.table.numpy()).max() < 0.1
+
+
+@pytest.mark.parametrize("kind", [Dense, LSTM, GRU])
+def test_a_model_of_anyone_with_these_layers_is_saved_and_loaded(kind, tmp_path):
+    model = keras.Sequential([keras.Input([None, 3]), kind(2)])
+    model.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras")
+    assert type(again.layers[0]) is kind
+    x = np.ones([2, 4, 3], "float32")
+    np.testing.assert_array_equal(again(x), model(x))
 
 
 TEXT_MODELS = {
@@ -30,8 +44,6 @@ TEXT_MODELS = {
 }
 
 
-# Keras converts its variables in a way that NumPy deprecates.
-@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 @pytest.mark.parametrize(("kind", "options"), TEXT_MODELS.values(), ids=TEXT_MODELS)
 def test_a_text_model_is_saved_by_keras_whole_with_its_policy(kind, options, tmp_path):
     ids = np.array([[3, 4, 5], [6, 3, 0]], "int32")
