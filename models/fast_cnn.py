@@ -167,7 +167,7 @@ class Bias(layers.Layer):
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
         """Returns `x`, [..., channels], with the bias."""
-        return x + tf.cast(self.rate**0.5, x.dtype) * tf.cast(self.bias, x.dtype)
+        return x + tf.constant(self.rate**0.5, x.dtype) * tf.cast(self.bias, x.dtype)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the arguments of the constructor."""

@@ -225,7 +225,7 @@ class Transformer(AnsweringModel):
 
     def _embed(self, tokens: tf.Tensor, training: bool) -> tf.Tensor:
         """Returns vectors of about unit variance, [batch, length, size]."""
-        x = self.embedding(tokens) * tf.cast(self.output_size**0.5, self.compute_dtype)
+        x = self.embedding(tokens) * tf.constant(self.output_size**0.5, self.compute_dtype)
         return self.embedding_dropout(x, training=training)
 
     def _encode(

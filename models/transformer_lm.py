@@ -150,7 +150,7 @@ class TransformerLanguageModel(LanguageModel):
 
         The state has the keys and values before the first token.
         """
-        x = self.embedding(token_ids) * tf.cast(self.hidden_size**0.5, self.compute_dtype)
+        x = self.embedding(token_ids) * tf.constant(self.hidden_size**0.5, self.compute_dtype)
         x = self.embedding_dropout(x, training=training)
         present = None if state is None else state["present"]
         memories = [None] * len(self.blocks) if state is None else state["layers"]

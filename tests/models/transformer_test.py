@@ -223,6 +223,13 @@ def without_cache(model):
     return step
 
 
+def test_a_float64_model_scales_its_vectors_in_float64():
+    keras.config.set_dtype_policy("float64")
+    model = model_of(size=6, heads=1)
+    vectors = model._embed(tf.constant(QUESTION), training=False)
+    np.testing.assert_allclose(vectors, model.embedding(QUESTION) * np.sqrt(6), rtol=1e-15)
+
+
 def test_dropout_is_drawn_in_training_alone():
     without, model = model_of(), model_of(dropout_rate=0.5)
     drawn = [model((QUESTION, ANSWER), training=True).numpy() for _ in range(2)]
