@@ -485,6 +485,13 @@ def op_of_sums() -> tuple[Any, str]:
     return gen_math_ops, "add_n"
 
 
+def condition() -> tuple[Any, str]:
+    """Returns the module and the name of the function by which all take one of two branches."""
+    from tensorflow.python.ops import cond
+
+    return cond, "cond"
+
+
 def random_ops() -> list[tuple[Any, str]]:
     """Returns the ops that draw, each as a module and a name, whatever draws through them."""
     from tensorflow.python.ops import gen_random_ops as stateful

@@ -21,6 +21,7 @@ import tensorflow as tf
 from towers.ground.private_apis import could_possibly_record, flatten_layers, stop_recording
 from towers.layers.draws import draws_by_row, numbers_kept
 from towers.layers.held import is_plain
+from towers.layers.mixing import mixes_rows
 from towers.layers.moved import (
     alike_until,
     doubled,
@@ -29,15 +30,14 @@ from towers.layers.moved import (
     moved_in_place,
     moved_weights,
 )
+from towers.layers.near import near
 from towers.layers.part import LARGE, Call, Outcome
 from towers.layers.scope import CallScope
 from towers.layers.sources import CONCATENATE, FIRST, KINDS, MEAN, SUM, Way
-from towers.layers.traced import Surroundings, is_chained, mixes_rows, surroundings_of
+from towers.layers.traced import Surroundings, is_chained, surroundings_of
 from towers.step.sums import way_to_merge
 from towers.travel.pairs import part_sizes
 from towers.variables.shared_variables import is_seed
-
-TOLERANCES = {"float64": 1e-9, "float32": 1e-4, "float16": 2e-2, "bfloat16": 5e-2}
 
 CUT, INSIDE, WHOLE = "cut", "inside", "whole"
 # What a call may return: tensors, which are joined, and what is the same on all towers.
@@ -359,17 +359,3 @@ def state_fits(
     if way == "first":
         return near(whole, first)
     return near(whole, (first * counts[1] + second * counts[2]) / counts[0])
-
-
-def near(expected: np.ndarray, received: np.ndarray) -> bool:
-    """Returns whether two arrays differ by rounding alone."""
-    if expected.dtype.kind not in "fcV":
-        return bool(np.array_equal(expected, received))
-    tolerance = TOLERANCES.get(expected.dtype.name, 1e-4)
-    one, other = (np.asarray(value, np.complex128 if value.dtype.kind == "c" else np.float64)
-                  for value in (expected, received))  # fmt: skip
-    if not np.array_equal(np.isfinite(one), np.isfinite(other)):
-        return False
-    one, other = (value[np.isfinite(value)] for value in (one, other))
-    size = max(np.abs(one).max(initial=0), np.abs(other).max(initial=0))
-    return bool(np.abs(one - other).max(initial=0) <= tolerance * size + 1e-30)

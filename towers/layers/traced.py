@@ -1,4 +1,4 @@
-"""What a trace of a layer's call shows: where its numbers come from, and whether it mixes rows."""
+"""What a trace of a layer's call shows: where its numbers come from."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from towers.ground.private_apis import global_seed_generator, graphs_run_by, stored_value
-from towers.layers.draws import draws_by_row
-from towers.layers.held import is_tensor
+from towers.ground.private_apis import global_seed_generator, stored_value
 from towers.layers.part import Call, Outcome
 from towers.layers.scope import CallScope, captured_in, graph_of
 from towers.layers.sources import is_differentiable
@@ -22,11 +20,6 @@ CUSTOM = b"CustomGradient-"  # What TensorFlow calls those in a graph.
 STOPPED = b"StopGradient"
 ASSIGNMENT = re.compile(rb"Assign\w*VariableOp|ResourceScatter")
 MESSAGE = re.compile(rb"Write\w*Summary|PrintV2")
-ROWS = 211  # A prime that hardly any axis has but that of rows.
-# Ops in which rows stay and may mix, along one axis, and those that compute nothing from rows.
-WITHIN = re.compile("Cum(sum|prod)|(Log)?Softmax|TopKV2|Unique(V2|WithCounts)?")
-TELLS = re.compile("Shape(N)?|Size|Rank|Unpack|(Strided)?Slice|Split(V)?|TensorList.*")
-HANDLES = (tf.variant, tf.resource)
 
 
 class Surroundings(NamedTuple):
@@ -99,26 +92,6 @@ def surroundings_of(call: Call, rows: Sequence[int]) -> Surroundings:
     return Surroundings(takes_others, fixed, mixed, refused, *gradients, is_closed, read)
 
 
-def mixes_rows(call: Call, rows: Sequence[int]) -> bool:
-    """Returns whether a trace shows a tensor with rows that is computed from all rows.
-
-    Their values may not tell, as where a number is far below the one at which it is clipped. In the
-    trace there are `ROWS` rows, and what has an axis of so many, or of a multiple, has rows.
-    """
-    specs = [
-        tf.TensorSpec([ROWS, *one.shape[1:]] if index in rows else one.shape, one.dtype)
-        for index, one in enumerate(call.leaves)
-        if is_tensor(one)
-    ]
-    with draws_by_row(0, ROWS):  # BatchNorm is in inference mode.
-        again, outcome = trace_of(call, specs)
-    cut = [again.leaves[index] for index in rows]
-    mixed = [one for one in reductions_in(cut[0].graph) if depends_on(one, cut)]
-    own = filter(is_differentiable, outcome.own_tensors())
-    out = [one for one in own if has_rows(one) or not one.shape.is_fully_defined()]
-    return any(depends_on(one, mixed) for one in out)
-
-
 def is_chained(call: Call) -> bool:
     """Returns whether a trace shows a tensor that comes out and is computed from another one.
 
@@ -135,12 +108,19 @@ def is_chained(call: Call) -> bool:
     return any(depends_on(one, [two]) for one, two in itertools.permutations(out, 2))
 
 
-def trace_of(call: Call, specs: Sequence[Any]) -> tuple[Call, Outcome]:
-    """Returns a call in a trace with such tensors, and what comes out of it there."""
+def trace_of(call: Call, specs: Sequence[Any], masked: Sequence[int] = ()) -> tuple[Call, Outcome]:
+    """Returns a call in a trace with such tensors, and what comes out of it there.
+
+    Args:
+        call: the call.
+        specs: of its tensors, or these, and after them of the Keras masks of some.
+        masked: the indices of the arguments that have these masks.
+    """
     found: list[tuple[Call, Outcome]] = []
 
     def trace(tensors: list[tf.Tensor]) -> None:
-        again = call.with_tensors(tensors, {})
+        count = len(tensors) - len(masked)
+        again = call.with_tensors(tensors[:count], dict(zip(masked, tensors[count:], strict=True)))
         found.append((again, again.part({}, {}, CallScope(0))))
 
     graph_of(trace, list(specs))
@@ -152,39 +132,6 @@ def refusal_of(graph_def: bytes) -> str:
     if ASSIGNMENT.search(graph_def):
         return "assigns a tf.Variable"
     return "prints, or writes a summary" if MESSAGE.search(graph_def) else ""
-
-
-def reductions_in(graph: tf.Graph) -> Iterator[tf.Tensor]:
-    """Yields what a trace with `ROWS` rows computes from all of them at once.
-
-    So is what comes out of a loop or a branch in which that is done.
-    """
-    operations: list[Any] = graph.get_operations()
-    for operation in operations:
-        inner = graphs_run_by(operation)
-        within = itertools.chain.from_iterable(map(reductions_in, inner))
-        if any(True for _ in within) if inner else reduces(operation):
-            yield from operation.outputs
-
-
-def reduces(operation: tf.Operation) -> bool:
-    """Returns whether an operation takes tensors with rows, and the rows vanish or mix in it."""
-    given, made = operation.inputs, operation.outputs
-    if not any(map(has_rows, given)) or TELLS.fullmatch(operation.type):
-        return False
-    if WITHIN.fullmatch(operation.type):
-        axis: Any = tf.get_static_value(given[1]) if operation.type.startswith("Cum") else -1
-        return axis is None or has_rows(given[0], int(axis))
-    known = [one.shape.is_fully_defined() and one.dtype not in HANDLES for one in made]
-    return bool(made) and all(known) and not any(map(has_rows, made))
-
-
-def has_rows(tensor: tf.Tensor, axis: int | None = None) -> bool:
-    """Returns whether an axis of a tensor, or any of them, has rows, or some for each row."""
-    if not tensor.shape.rank:
-        return False
-    sizes = tensor.shape if axis is None else [tensor.shape[axis]]
-    return any(size and size % ROWS == 0 for size in sizes)
 
 
 def lookups_in(graph: tf.Graph) -> Iterator[tuple[tf.Tensor, tf.Tensor]]:

@@ -30,6 +30,16 @@ class GateOfTensorFlow(unseen.OfWidth):
         return x
 
 
+class GateOfRows(GateOfTensorFlow):
+    """Adds the mean over the rows that are above its gate, which the first time all are."""
+
+    def call(self, x, training=False):
+        squares = tf.reduce_mean(x**2, 1)
+        is_above = tf.cast(squares > self.gate, x.dtype)
+        self.add_loss(tf.reduce_sum(is_above * squares) / (tf.reduce_sum(is_above) + 1e-9))
+        return x
+
+
 class GateOfPython(GateOfTensorFlow):
     """The same with a number, of which nobody knows where it changes."""
 
@@ -41,6 +51,7 @@ class GateOfPython(GateOfTensorFlow):
 HIDE = [
     unseen.AnnealedSum, unseen.ShiftedByTheMean, unseen.ByTheLargest, unseen.ClippedBackwards,
     unseen.Counted, unseen.Recomputed, unseen.Hooked, unseen.ActNorm, GateOfTensorFlow,
+    GateOfRows,
 ]  # fmt: skip
 
 

@@ -459,6 +459,25 @@ def shared_out(hidden, flag):
     return tf.where(flag > 0, tf.nn.softmax(hidden, axis=0), hidden)
 
 
+def with_the_last(hidden, flag):
+    return hidden + tf.cast(flag, hidden.dtype) * hidden[::-1]
+
+
+def less_the_first(hidden, flag):
+    return hidden - tf.cast(flag, hidden.dtype) * hidden[0]
+
+
+def with_the_last_if(hidden, flag):
+    return tf.cond(flag > 0, lambda: with_the_last(hidden, 1), lambda: hidden + 0)
+
+
+def mean_of_near(hidden, bound):
+    """The mean over those rows that are not too large: the first time all of them."""
+    squares = tf.reduce_mean(hidden**2, 1)
+    is_near = tf.cast(squares < tf.cast(bound, hidden.dtype), hidden.dtype)
+    return tf.reduce_sum(is_near * squares) / tf.maximum(tf.reduce_sum(is_near), 1)
+
+
 def one_of_two(hidden, branch):
     return tf.switch_case(branch, [lambda: hidden, lambda: centred(hidden)])
 
@@ -477,6 +496,10 @@ HIDING = {
     "norm": (bounded_whole, [tf.constant(1e9), tf.constant(0.1)]),
     "similarities": (by_similarities, [tf.constant(0), tf.constant(1)]),
     "softmax": (shared_out, [tf.constant(0), tf.constant(1)]),
+    "order": (with_the_last, [tf.constant(0), tf.constant(1)]),
+    "first row": (less_the_first, [tf.constant(0), tf.constant(1)]),
+    "order in a branch": (with_the_last_if, [tf.constant(0), tf.constant(1)]),
+    "denominator": (mean_of_near, [tf.constant(1e9), tf.constant(0.5)]),
     "branch": (one_of_two, [tf.constant(0), tf.constant(1)]),
 }
 

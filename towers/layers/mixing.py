@@ -1,0 +1,243 @@
+"""Whether rows of a batch meet in a layer, as a trace shows it: also where the values do not."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from towers.ground.hooks import Hook
+from towers.ground.private_apis import condition, graphs_run_by
+from towers.layers.draws import draws_by_row
+from towers.layers.held import is_tensor
+from towers.layers.moved import moved_from, moved_weights
+from towers.layers.near import near
+from towers.layers.part import Call, Outcome
+from towers.layers.scope import CallScope
+from towers.layers.sources import is_differentiable
+from towers.layers.traced import trace_of
+from towers.variables.tower_scope import depends_on
+
+ROWS = 211  # A prime that hardly any axis has but that of rows.
+# Ops in which rows stay and may mix, along one axis, and those that compute nothing from rows.
+WITHIN = re.compile("Cum(sum|prod)|(Log)?Softmax|TopKV2|Unique(V2|WithCounts)?")
+TELLS = re.compile("Shape(N)?|Size|Rank|Unpack|(Strided)?Slice|Split(V)?|TensorList.*")
+HANDLES = (tf.variant, tf.resource)
+FEW = 4  # Rows with which a trace is run.
+# Of what kind numbers are that follow from rows: each from its own; sums or means of them; others.
+EACH, SUMS, OTHER = "each", "sums", "other"
+ADDS = re.compile("Sum|Mean|MatMul|BatchMatMul(V2|V3)?|Einsum")
+LINEAR = re.compile(
+    "Sum|Mean|Add(V2|N)?|Sub|Neg|Identity(N)?|StopGradient|Cast|Reshape|Squeeze|ExpandDims|"
+    "Transpose|Pack|ConcatV2|(Strided)?Slice|Unpack|PreventGradient|CheckNumerics"
+)
+SCALES, DIVIDES = re.compile("Mul|MatMul"), re.compile("RealDiv|DivNoNan")
+SHAPES = ("Shape", "ShapeN", "Size", "Rank")
+CONDITION = Hook(*condition())
+
+
+def mixes_rows(call: Call, rows: Sequence[int]) -> bool:
+    """Returns whether a trace shows that all rows enter in what comes out, but not as a sum.
+
+    Their values may not tell, as where a number is far below the one at which it is clipped. In the
+    trace there are `ROWS` rows, and what has an axis of so many, or of a multiple, has rows.
+    """
+    masks = call.masks(rows)
+    leaves = [*filter(is_tensor, call.leaves), *masks.values()]
+    cut = {id(call.leaves[index]) for index in rows} | set(map(id, masks.values()))
+    specs = [
+        tf.TensorSpec([ROWS, *one.shape[1:]] if id(one) in cut else one.shape, one.dtype)
+        for one in leaves
+    ]
+    with draws_by_row(0, ROWS), branches_merged():  # BatchNorm is in inference mode.
+        again, outcome = trace_of(call, specs, list(masks))
+    inputs = [again.leaves[index] for index in rows]
+    inputs += again.masks(rows).values()
+    graph = inputs[0].graph
+    out = list(filter(may_have_rows, filter(is_differentiable, outcome.own_tensors())))
+    mixed = [one for one in reductions_in(graph) if depends_on(one, inputs)]
+    kinds = sums_in(graph, inputs)
+    others = [one for one in numbers_of(outcome) if not may_have_rows(one)]
+    if any(depends_on(one, mixed) for one in out) or OTHER in {kinds.get(id(x)) for x in others}:
+        return True
+    met = meetings_in(call, rows, graph, inputs)
+    return any(depends_on(one, met) for one in out)
+
+
+def numbers_of(outcome: Outcome) -> list[tf.Tensor]:
+    """Returns the tensors of floats that come out of a trace, the assigned values among them."""
+    values = [outcome.scope.state_mapping[id(one)] for one in outcome.scope.assigned]
+    losses = [loss for _, loss in outcome.losses]
+    return [one for one in (*outcome.own_tensors(), *losses, *values)
+            if is_differentiable(one) and tf.is_symbolic_tensor(one)]  # fmt: skip
+
+
+def may_have_rows(tensor: tf.Tensor) -> bool:
+    """Returns whether a tensor has rows, or a shape of which a trace does not know."""
+    return has_rows(tensor) or not tensor.shape.is_fully_defined()
+
+
+def meetings_in(
+    call: Call, rows: Sequence[int], graph: tf.Graph, inputs: Sequence[tf.Tensor]
+) -> list[tf.Tensor]:
+    """Returns what a trace with `ROWS` rows computes for some rows from others.
+
+    Another trace, with a few rows, is run: with the same rows, and with each half of them moved.
+    In no tensor the other half may move with it, however little of that comes out.
+
+    Args:
+        call, rows: as in `ask`.
+        graph: the trace with `ROWS` rows.
+        inputs: the rows in it.
+    """
+    found = {one.name: one for one in following_from(inputs, graph) if one.shape.is_fully_defined()}
+    names: list[str] = []
+    masks, scope = call.masks(rows), CallScope(0)
+    scope.state_mapping.update(moved_weights(call.layer, with_states=True))
+
+    def trace(values: list[tf.Tensor]) -> list[tf.Tensor]:
+        given, own = values[: len(rows)], values[len(rows) :]
+        part = {index: tf.identity(one) for index, one in zip(rows, given, strict=True)}
+        call.part(part, dict(zip(masks, own, strict=True)), scope)
+        operations: list[Any] = part[rows[0]].graph.get_operations()
+        made = [one for operation in operations for one in operation.outputs]
+        made = [one for one in made if one.name in found and one.dtype == found[one.name].dtype]
+        names.extend(one.name for one in made)
+        return made
+
+    whole = [few_of(one) for one in (*(call.leaves[index] for index in rows), *masks.values())]
+    others = [moved_from(one, FEW // 2) for one in whole]
+    moved = [tf.reverse(moved_from(tf.reverse(one, [0]), FEW // 2), [0]) for one in whole]
+    with draws_by_row(0, FEW), branches_merged():
+        run = tf.function(trace, autograph=False).get_concrete_function(whole)
+    columns = zip(names, run(whole), run(moved), run(others), strict=True)
+    return [found[name] for name, *three in columns if meets(found[name], *three)]
+
+
+def following_from(tensors: Sequence[tf.Tensor], graph: tf.Graph) -> list[tf.Tensor]:
+    """Returns the numbers that a trace computes from some tensors."""
+    operations: list[Any] = graph.get_operations()
+    known, found = set(map(id, tensors)), []
+    for operation in operations:
+        if any(id(one) in known for one in operation.inputs):
+            known.update(map(id, operation.outputs))
+            found += [one for one in operation.outputs if one.dtype not in (*HANDLES, tf.string)]
+    return found
+
+
+def few_of(rows: tf.Tensor) -> tf.Tensor:
+    """Returns the first few rows; where there are fewer, some of them again."""
+    return tf.gather(rows, np.arange(FEW) % rows.shape[0])
+
+
+def meets(
+    known: tf.Tensor, whole: tf.Tensor, with_first: tf.Tensor, with_second: tf.Tensor
+) -> bool:
+    """Returns whether rows meet in a tensor: one half of it moves with the other half of the rows.
+
+    What moves and has no rows is of some of them, and rows meet where it is used for others.
+
+    Args:
+        known: the tensor in the trace with `ROWS` rows.
+        whole, with_first, with_second: its value as it is, and where a half of the rows is moved.
+    """
+    before, first, second = whole.numpy(), with_first.numpy(), with_second.numpy()
+    axes = [axis for axis, size in enumerate(known.shape) if size and size % ROWS == 0]
+    if not axes:
+        return not near(before, first) or not near(before, second)
+    for axis in axes:
+        halves = [np.array_split(one, 2, axis) for one in (before, first, second)]
+        (upper, lower), (_, lower_then), (upper_then, _) = halves
+        if not near(upper, upper_then) or not near(lower, lower_then):
+            return True
+    return False
+
+
+@contextlib.contextmanager
+def branches_merged() -> Iterator[None]:
+    """The scope in which both branches of a condition are computed, where their results are alike.
+
+    In a trace they are seen, whichever is taken.
+    """
+
+    def merge(
+        original: Any, pred: Any, true_fn: Any = None, false_fn: Any = None, **rest: Any
+    ) -> Any:
+        if tf.executing_eagerly() or not callable(true_fn) or not callable(false_fn):
+            return original(pred, true_fn, false_fn, **rest)
+        try:
+            return tf.nest.map_structure(lambda *two: tf.where(pred, *two), true_fn(), false_fn())
+        except (TypeError, ValueError):
+            return original(pred, true_fn, false_fn, **rest)
+
+    with CONDITION.through(merge):
+        yield
+
+
+def sums_in(graph: tf.Graph, inputs: Sequence[tf.Tensor]) -> dict[int, str]:
+    """Returns by its id, of each number that a trace computes from all rows, whether it is a sum.
+
+    A sum or mean of rows stays one where it is added to others, and where it is multiplied with or
+    divided by what does not follow from the rows. Anything else may be one of the first batch only.
+    """
+    operations: list[Any] = graph.get_operations()
+    kinds = dict.fromkeys(map(id, inputs), EACH)
+    for operation in operations:
+        given = [kinds.get(id(one), "") for one in operation.inputs]
+        if any(given) and operation.type not in SHAPES:
+            kind = kind_of(operation, given)
+            kinds.update((id(one), kind) for one in operation.outputs)
+    return kinds
+
+
+def kind_of(operation: tf.Operation, given: Sequence[str]) -> str:
+    """Returns of what kind the numbers are that an operation makes of numbers of some kinds."""
+    if OTHER in given:
+        return OTHER
+    if SUMS not in given:
+        if any(map(may_have_rows, operation.outputs)):
+            return EACH
+        counts = operation.type != "Mean" or operation.inputs[0].shape.is_fully_defined()
+        return SUMS if counts and ADDS.fullmatch(operation.type) else OTHER
+    is_linear = EACH not in given and LINEAR.fullmatch(operation.type)
+    is_scaled = given.count(SUMS) == 1 and SCALES.fullmatch(operation.type)
+    is_divided = given[0] == SUMS and given[1:] == [""] and DIVIDES.fullmatch(operation.type)
+    return SUMS if EACH not in given and (is_linear or is_scaled or is_divided) else OTHER
+
+
+def reductions_in(graph: tf.Graph) -> Iterator[tf.Tensor]:
+    """Yields what a trace with `ROWS` rows computes from all of them at once.
+
+    So is what comes out of a loop or a branch in which that is done.
+    """
+    operations: list[Any] = graph.get_operations()
+    for operation in operations:
+        inner = graphs_run_by(operation)
+        within = itertools.chain.from_iterable(map(reductions_in, inner))
+        if any(True for _ in within) if inner else reduces(operation):
+            yield from operation.outputs
+
+
+def reduces(operation: tf.Operation) -> bool:
+    """Returns whether an operation takes tensors with rows, and the rows vanish or mix in it."""
+    given, made = operation.inputs, operation.outputs
+    if not any(map(has_rows, given)) or TELLS.fullmatch(operation.type):
+        return False
+    if WITHIN.fullmatch(operation.type):
+        axis: Any = tf.get_static_value(given[1]) if operation.type.startswith("Cum") else -1
+        return axis is None or has_rows(given[0], int(axis))
+    known = [one.shape.is_fully_defined() and one.dtype not in HANDLES for one in made]
+    return bool(made) and all(known) and not any(map(has_rows, made))
+
+
+def has_rows(tensor: tf.Tensor, axis: int | None = None) -> bool:
+    """Returns whether an axis of a tensor, or any of them, has rows, or some for each row."""
+    if not tensor.shape.rank:
+        return False
+    sizes = tensor.shape if axis is None else [tensor.shape[axis]]
+    return any(size and size % ROWS == 0 for size in sizes)
