@@ -23,6 +23,7 @@ from towers.compiled.together import Together
 from towers.compiled.tower_function import compiled_tower_fn, updated_logs
 from towers.devices.placement import Placement
 from towers.ground.private_apis import learning_rate_object
+from towers.layers.held import SameStart
 from towers.loop.updates import FiniteCheck
 from towers.saving.checkpoint_files import Groups
 from towers.step.builder import TrainStep, build_train_step
@@ -228,7 +229,8 @@ class OnTowers:
         """Returns the step, and the ids of the variables that it trains."""
         model, placement = self._model, self._placement
         optimizer, loss_scale = split_optimizer(model, placement)
-        tower_fn = compiled_tower_fn(model, training=True)
+        start = SameStart(model)
+        tower_fn = compiled_tower_fn(model, training=True, start=start)
         options = dataclasses.replace(options, loss_scale=loss_scale)
 
         def step_with(options: StepOptions) -> TrainStep:
@@ -243,15 +245,19 @@ class OnTowers:
             except NotCompilableError as error:
                 warnings.warn(f"jit_compile is off. {error}", RuntimeWarning, stacklevel=2)
                 step = step_with(dataclasses.replace(options, compiled=False))
+        start.end()
         return step, list(map(id, model.trainable_variables))
 
     def _evaluation_step(self, data: Data) -> EvaluationStep:
         model, processes = self._model, self.together.processes
-        tower_fn = compiled_tower_fn(model, training=False)
-        return build_evaluation_step(
+        start = SameStart(model)
+        tower_fn = compiled_tower_fn(model, training=False, start=start)
+        step = build_evaluation_step(
             tower_fn, model, self._placement, data.one_pass(0),
             also=functools.partial(updated_logs, model), processes=processes,
         )  # fmt: skip
+        start.end()
+        return step
 
     def groups(self) -> Groups:
         """Returns the variables that a checkpoint saves, by group name, whatever is frozen.

@@ -33,8 +33,17 @@ from towers.ground.private_apis import (
 )
 from towers.layers.asking import INSIDE, WHOLE, Answer, ask, needs_trace, not_cut
 from towers.layers.gradient import Towers
-from towers.layers.held import attributes_of, fill, is_plain, is_tensor, settings_of
-from towers.layers.known import Known
+from towers.layers.held import (
+    Held,
+    attributes_of,
+    is_plain,
+    is_tensor,
+    leaves_of,
+    put_back,
+    settings_of,
+    taken_back,
+)
+from towers.layers.known import PLAIN, Known
 from towers.layers.part import Call, Outcome
 from towers.layers.reads import tapes_counted
 from towers.layers.rows import Cut, even_cut, parts_of
@@ -111,6 +120,7 @@ class LayerCalls:
         self.trains, self.told = trains, Told(self.devices, repeated_rows)
         self._answers, self._functions = Known(), Known()  # Of a layer, each by the call's key.
         self._is_first_call, self._joined = False, 0  # The bytes that a first call joins.
+        self._before: dict[int, tuple[Any, dict[tuple[int, str], Held]]] = {}  # That call.
         self._values = ValuesOnTowers(self._call_values, self.devices)
 
     @contextlib.contextmanager
@@ -164,9 +174,21 @@ class LayerCalls:
             ) from error
         finally:
             self._is_first_call = False
+            self._take_back_counts()
         self.told.note_used(watcher.watched_variables())
         self.told.most_joined = max(self.told.most_joined, self._joined)
         return results
+
+    def _take_back_counts(self) -> None:
+        """Gives layers the numbers that they had before the first call of a function.
+
+        The trace that follows is the first one, as it is on one device.
+        """
+        for layer, before in self._before.values():
+            for one in list(taken_back(layer, before)):
+                if not all(isinstance(leaf, PLAIN) for leaf in leaves_of(one.value)):
+                    put_back(one)
+        self._before.clear()
 
     def call(self, original: Any, layer: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Returns what a layer returns, its rows on towers if it treats them apart."""
@@ -175,6 +197,8 @@ class LayerCalls:
         if is_symbolic or in_stateless_scope() or not isinstance(layer, keras.layers.Layer):
             return original(layer, *args, **kwargs)
         call = Call(layer, original, args, kwargs)
+        if self._is_first_call and layer.built and id(layer) not in self._before:
+            self._before[id(layer)] = layer, attributes_of(layer, others=True)
         answer = self._answer(call)
         if answer.way == INSIDE:
             return call.whole()
@@ -385,9 +409,5 @@ def put_together(outcome: Outcome, joined: Sequence[tf.Tensor]) -> Any:
     for one in outcome.stored:
         leaves = [next(tensors) if is_tensor(leaf) else leaf
                   for leaf in tf.nest.flatten(one.value)]  # fmt: skip
-        value = tf.nest.pack_sequence_as(one.value, leaves)
-        if one.container is None:
-            vars(one.owner)[one.name] = value
-        else:
-            fill(one.container, value)
+        put_back(one._replace(value=tf.nest.pack_sequence_as(one.value, leaves)))
     return tf.nest.pack_sequence_as(outcome.outputs, outputs)

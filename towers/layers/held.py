@@ -113,6 +113,39 @@ def taken_back(layer: Any, before: dict[tuple[int, str], Held]) -> Iterator[Stor
             yield Stored(owner, name, *((contents, value) if is_same else (value, None)))
 
 
+class SameStart:
+    """The attributes of a layer with which each of its calls begins while a step is built.
+
+    Python code in a layer may count its calls; a step for one device has one.
+
+    Args:
+        layer: the layer.
+    """
+
+    def __init__(self, layer: Any):
+        self._layer, self._is_over = layer, False
+        self._before: dict[tuple[int, str], Held] | None = None
+
+    def begin(self) -> None:
+        """Begins a call with the attributes with which the first began."""
+        if self._before is None and not self._is_over:
+            self._before = attributes_of(self._layer, others=True)
+        elif self._before is not None:
+            list(taken_back(self._layer, self._before))
+
+    def end(self) -> None:
+        """Says that the step is built; what changes attributes from now on is not of it."""
+        self._before, self._is_over = None, True
+
+
+def put_back(stored: Stored) -> None:
+    """Gives an attribute again what a call made of it."""
+    if stored.container is None:
+        vars(stored.owner)[stored.name] = stored.value
+    else:
+        fill(stored.container, stored.value)
+
+
 def copied(value: Any) -> Any:
     """Returns a list or a dict, and those in it, as new ones, and anything else as it is."""
     if isinstance(value, list):

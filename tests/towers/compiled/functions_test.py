@@ -21,6 +21,30 @@ def network(*layers, **options):
     return model
 
 
+class Counting(keras.layers.Layer):
+    """Counts its calls in Python, which a trace makes once."""
+
+    calls = 0
+
+    def call(self, inputs):
+        self.calls += 1
+        return inputs * self.calls
+
+
+@pytest.mark.parametrize("number", [2, 3])
+def test_a_layer_that_counts_its_calls_is_called_once_by_a_step(number):
+    (expected, plain), (found, model) = (
+        (fit(model, X, Y, batch_size=8, shuffle=False, verbose=0, **options).history, model)
+        for fit, options, model in (
+            (keras.Model.fit, {}, network(Counting())),
+            (towers.fit, {"towers": tower_devices(number)}, network(Counting())),
+        )
+    )
+    assert model.layers[0].calls == plain.layers[0].calls
+    for name in expected:
+        np.testing.assert_allclose(found[name], expected[name], rtol=1e-6)
+
+
 class Asks(keras.callbacks.Callback):
     """Calls methods of the model while it is trained."""
 

@@ -153,6 +153,18 @@ def test_the_gradient_by_an_output_goes_through_the_others(kind, wrap):
     equal_on_towers(make)
 
 
+@pytest.mark.parametrize("wrap", [lambda one: one, tf.function], ids=["eager", "traced"])
+def test_a_layer_that_counts_its_calls_counts_as_on_one_device(wrap):
+    class Counting(Ready):
+        calls = 0
+
+        def call(self, x):
+            self.calls += 1
+            return self.inner(x) * self.calls
+
+    equal_on_towers(lambda: calls_of(Counting, *[lambda layer, x: layer(x)] * 3)(wrap))
+
+
 def test_a_training_after_an_evaluation_asks_again():
     """An evaluation needs no gradient by one output through another."""
 
