@@ -224,7 +224,8 @@ class LayerCalls:
         kind, objects = call.key()
         key, known = ((kind, self.trains), objects), self._answers.of(call.layer, dict)
         if key not in known:
-            if not call.layer.built or not tf.executing_eagerly():
+            can_be_asked = call.layer.built and tf.executing_eagerly()
+            if not can_be_asked or call.has_single_rows():
                 alike = [answer for (like, _), answer in known.items() if like == key[0]]
                 return self._leave(call, alike)
             traces = needs_trace(call.layer, self.repeated_rows)
@@ -240,7 +241,9 @@ class LayerCalls:
         """
         if alike and all(one == alike[0] for one in alike):
             return alike[0]
-        answer = not_cut(call, "was first called within a graph")
+        is_single = tf.executing_eagerly() and call.has_single_rows()
+        when = "with one row in each argument" if is_single else "within a graph"
+        answer = not_cut(call, f"was first called {when}")
         if answer.way == WHOLE and not isinstance(call.layer, Values):
             self.told.note_unasked(call.layer, answer.reason)
         return answer

@@ -99,6 +99,13 @@ class Call:
         first = next(iter(sizes.values()))
         return [index for index, size in sizes.items() if size == first]
 
+    def has_single_rows(self) -> bool:
+        """Returns whether several arguments have one row each, of which some may be one for all."""
+        if not self.has_rows():
+            return False
+        rows = self.rows()
+        return len(rows) > 1 and self.leaves[rows[0]].shape[0] == 1
+
     def has_equal_rows(self, rows: Sequence[int]) -> bool:
         """Returns whether the arguments with these indices have rows of one origin.
 

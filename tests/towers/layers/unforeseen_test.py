@@ -154,6 +154,20 @@ def test_the_gradient_by_an_output_goes_through_the_others(kind, wrap):
 
 
 @pytest.mark.parametrize("wrap", [lambda one: one, tf.function], ids=["eager", "traced"])
+def test_an_argument_with_one_row_is_not_cut_after_a_batch_of_one(wrap):
+    rows = tf.TensorSpec([None, 4], tf.float64)
+
+    def make():
+        layer, sizes = Optional(), iter([1, 16])
+        added = wrap(lambda x, one: layer(x, added=one))
+        if wrap is tf.function:
+            added = tf.function(lambda x, one: layer(x, added=one), input_signature=[rows] * 2)
+        return lambda x: added(tf.constant(x)[: next(sizes)], tf.constant(x)[:1])
+
+    equal_on_towers(make)
+
+
+@pytest.mark.parametrize("wrap", [lambda one: one, tf.function], ids=["eager", "traced"])
 def test_a_layer_that_counts_its_calls_counts_as_on_one_device(wrap):
     class Counting(Ready):
         calls = 0
