@@ -106,7 +106,7 @@ def global_seed_generator() -> Any:
     from keras.src.backend.common.global_state import get_global_attribute
     from keras.src.random import seed_generator
 
-    found = get_global_attribute(seed_generator.GLOBAL_SEED_GENERATOR)
+    found = get_global_attribute("global_seed_generator")
     if found is None:
         state = random.getstate()
         with tf.init_scope():
