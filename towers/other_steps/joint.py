@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from towers.batches.shards import Batches, Shard, shard_specs
 from towers.devices.placement import Placement
+from towers.ground.arguments import check_choice
 from towers.processes.processes import Processes
 from towers.saving.checkpoint_files import Groups
 from towers.step.builder import TrainStep, build_train_step
@@ -23,6 +24,7 @@ from towers.variables.find_variables import trace_once
 from towers.variables.outside_writes import unobserved
 
 SEEDS_PER_UPDATE = 2**32
+ORDERS = ALTERNATING, SIMULTANEOUS = "alternating", "simultaneous"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,11 +50,12 @@ def build_joint_step(
     processes: Processes | None = None,
     *,
     others: Sequence[keras.Variable] = (),
+    order: str = ALTERNATING,
 ) -> JointStep:
     """Returns `step(shards, step_number) -> StepResults`, several updates from one global batch.
 
-    This is what a discriminator and a generator need, or an actor and a critic. Each update sees
-    the weights that those before it have changed. `Trainer` takes it like any other step.
+    This is what a discriminator and a generator need, or an actor and a critic. `Trainer` takes it
+    like any other step.
 
     Args:
         updates: the updates by name, in their order, such as
@@ -61,10 +64,13 @@ def build_joint_step(
             a loss scale and `steps_per_call`.
         others: other variables that the tower functions use without training them, such as the
             state of a `keras.random.SeedGenerator`.
+        order: `alternating`, where each update sees the weights that those before it have changed;
+            or `simultaneous`, where all see the weights before the step, as in CycleGAN.
 
     Raises:
         ValueError: an argument is wrong, or two updates train one variable.
     """
+    check_choice("order", order, ORDERS)
     check_kinds(placement, options, processes)
     check_updates(updates, options)
     specs = shard_specs(batches, len(placement.devices))
@@ -82,7 +88,7 @@ def build_joint_step(
             steps[name] = build_train_step(
                 update.tower_fn, everything, update.optimizer, placement, batches, seeded, processes
             )
-    return JointStep(steps)
+    return JointStep(steps, order)
 
 
 def check_updates(updates: Mapping[str, JointUpdate], options: StepOptions) -> None:
@@ -137,6 +143,7 @@ class JointStep:
 
     Args:
         steps: the step of each update, by name, in their order.
+        order: as in `build_joint_step`.
 
     Attributes:
         steps: as given.
@@ -145,8 +152,8 @@ class JointStep:
         processes: the processes that train.
     """
 
-    def __init__(self, steps: Mapping[str, TrainStep]):
-        self.steps = dict(steps)
+    def __init__(self, steps: Mapping[str, TrainStep], order: str = ALTERNATING):
+        self.steps, self._is_simultaneous = dict(steps), order == SIMULTANEOUS
         first = next(iter(self.steps.values()))
         self.devices, self.specs = first.devices, first.specs
         self.processes = first.processes
@@ -157,7 +164,15 @@ class JointStep:
         The loss is the sum of the updates' losses; `gradient_norm` is that of all their gradients.
         The metrics are those of the updates, as `update/metric`, and each update's `update/loss`.
         """
-        return join({name: update(shards, step) for name, update in self.steps.items()})
+        results, changed = {}, []
+        for name, update in self.steps.items():
+            before = values_of(update) if self._is_simultaneous else []
+            results[name] = update(shards, step)
+            if self._is_simultaneous:  # The others see the weights of before.
+                changed += values_of(update)
+                assign(before)
+        assign(changed)
+        return join(results)
 
     def groups(self) -> Groups:
         """Returns the variables that a checkpoint saves, by group name."""
@@ -185,6 +200,18 @@ class JointStep:
     def graph(self) -> tf.Graph:
         """The graph of the first update."""
         return next(iter(self.steps.values())).graph
+
+
+def values_of(update: TrainStep) -> list[tuple[keras.Variable, tf.Tensor]]:
+    """Returns the variables that an update trains, each with its value."""
+    trained = update.update.copies.shared.trainable
+    return [(variable, tf.convert_to_tensor(variable.value)) for variable in trained]
+
+
+def assign(values: Iterable[tuple[keras.Variable, tf.Tensor]]) -> None:
+    """Gives variables their values."""
+    for variable, value in values:
+        variable.assign(value)
 
 
 def join(results: Mapping[str, StepResults]) -> StepResults:

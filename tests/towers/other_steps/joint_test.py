@@ -64,7 +64,7 @@ class Game:
     def weights(self):
         return weights_of(self.generator) + weights_of(self.discriminator)
 
-    def updates(self, num_towers, parameters="auto", **options):
+    def updates(self, num_towers, parameters="auto", order="alternating", **options):
         """Returns the updates of a joint step on towers."""
         dataset = dataset_of(BATCHES)
         placement = tower_placement(num_towers, parameters)
@@ -73,13 +73,14 @@ class Game:
             placement,
             dataset,
             towers.StepOptions(**{"probe": False, **options}),
+            order=order,
         )
         return towers.steps.SynchronousUpdates(step, towers.batches_from(dataset))
 
 
-def train_plainly(game):
-    """Two tapes and two optimizers, whose updates alternate. Returns the losses of both."""
-    losses = []
+def train_plainly(game, order="alternating"):
+    """Two tapes and two optimizers, whose updates alternate or wait. Returns the losses of both."""
+    losses, waiting = [], []
     for batch in BATCHES:
         for update in game.parts.values():
             with tf.GradientTape() as tape:
@@ -87,8 +88,12 @@ def train_plainly(game):
                 loss = total / weight
             variables = update.trains.trainable_variables
             gradients = tape.gradient(loss, [variable.value for variable in variables])
-            update.optimizer.apply(gradients, variables)
+            waiting.append((update.optimizer, gradients, variables))
             losses.append(float(loss))
+            if order == "alternating" or len(waiting) == len(game.parts):
+                for optimizer, *pairs in waiting:
+                    optimizer.apply(*pairs)
+                waiting.clear()
     return np.reshape(losses, (-1, 2))
 
 
@@ -97,6 +102,12 @@ def train_plainly(game):
     [
         (1, {}),
         (2, {"accumulate": 2}),
+        (2, {"order": "simultaneous"}),
+        pytest.param(1, {"order": "simultaneous"}, marks=pytest.mark.slow),
+        pytest.param(3, {"order": "simultaneous"}, marks=pytest.mark.slow),
+        pytest.param(
+            2, {"order": "simultaneous", "parameters": "replicated"}, marks=pytest.mark.slow
+        ),
         pytest.param(3, {}, marks=pytest.mark.slow),
         pytest.param(2, {"parameters": "replicated"}, marks=pytest.mark.slow),
         pytest.param(2, {"parameters": "nccl"}, marks=pytest.mark.slow),
@@ -104,7 +115,7 @@ def train_plainly(game):
 )
 def test_each_part_trains_its_own_variables(num_towers, options):
     plain, reports = Game(), []
-    losses = train_plainly(plain)
+    losses = train_plainly(plain, options.get("order", "alternating"))
     with tower_placement(num_towers, options.get("parameters", "auto")).scope():
         game = Game()
     updates = game.updates(num_towers, **options)
@@ -173,6 +184,18 @@ def test_a_variable_of_two_updates_is_refused():
         towers.steps.build_joint_step(
             updates, towers.Placement(tower_devices(1)), dataset_of(BATCHES)
         )
+
+
+def test_the_orders_differ():
+    """The test of the test; the updates of the first step are the same for the discriminator."""
+    games = {order: Game() for order in ("alternating", "simultaneous")}
+    losses = [train_plainly(game, order) for order, game in games.items()]
+    assert abs(losses[0] - losses[1]).max() > 0.01
+
+
+def test_an_unknown_order_is_refused():
+    with pytest.raises(ValueError, match="order"):
+        Game().updates(1, order="at once")
 
 
 def test_a_loss_scale_is_refused():
