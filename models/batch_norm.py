@@ -39,7 +39,7 @@ class FusedBatchNormalization(keras.layers.BatchNormalization):
         return outputs
 
     def _has_kernel(self, inputs: tf.Tensor) -> bool:
-        is_plain = self.trainable and not self.renorm and not self.synchronized
+        is_plain = self.trainable and not getattr(self, "renorm", False) and not self.synchronized
         is_last = self.axis in (-1, PICTURES - 1)
         return is_plain and is_last and inputs.shape.rank == PICTURES and inputs.dtype in DTYPES
 

@@ -45,6 +45,8 @@ WORDS = {"verbose": ("auto",), "shuffle": ("batch",)}
 REDUCTIONS = ("sum", "sum_over_batch_size", "mean", "mean_with_sample_weight")
 # Functions of Keras that return no value for each example, or one that depends on the others.
 OF_A_BATCH = ("circle", "dice", "tversky")
+# Those whose labels have an axis less than the outputs, which they check; others compare elements.
+OF_CLASSES = ("ctc", "sparse_categorical_crossentropy")
 OF_A_SCALE = ("apply", "apply_gradients", "scale_loss", "check_finite")
 # Activity regularisers that are means over the rows; that of most layers is none.
 ADDITIVE = (type(None), keras.regularizers.L1, keras.regularizers.L2, keras.regularizers.L1L2)
@@ -205,8 +207,7 @@ def keeping_rows(model: keras.Model) -> list[keras.layers.Layer]:
 
 def check_loss(loss: keras.losses.Loss, weight: Any) -> None:
     """Raises NeedsLayersError for a loss whose denominator is unknown, or of pairs of examples."""
-    function = getattr(loss, "fn", None)  # Keras's losses have one.
-    if getattr(function, "__name__", "") in OF_A_BATCH:
+    if function_name(loss) in OF_A_BATCH:
         raise NeedsLayersError(f"the loss '{loss.name}' is one of the whole batch")
     if type(loss).__call__ is not keras.losses.Loss.__call__ or loss.reduction not in REDUCTIONS:
         raise NeedsLayersError(f"the loss '{loss.name}' reduces its values in a way of its own")
@@ -214,22 +215,48 @@ def check_loss(loss: keras.losses.Loss, weight: Any) -> None:
         raise NeedsLayersError(f"the weight of the loss '{loss.name}' is a variable")
 
 
+def function_name(loss: keras.losses.Loss) -> str:
+    """Returns the name of the function that a loss wraps, as those of Keras do, or nothing."""
+    return getattr(getattr(loss, "fn", None), "__name__", "")
+
+
+def labels_line_up(y: Any, outputs: Any) -> bool:
+    """Returns whether Keras's losses that compare elements surely compare those of the same row.
+
+    TensorFlow lines up the last axes of tensors of different ranks: labels [rows] would be taken
+    for those of each row wherever a shard has as many rows as a row has outputs. Of outputs [rows]
+    such a loss makes one number.
+
+    Args:
+        y, outputs: nests of symbolic tensors.
+    """
+
+    def ranks(tensor: Any) -> set[int]:
+        shape = getattr(tensor, "shape", ())
+        return {len(shape), len(shape) - (tuple(shape[-1:]) == (1,))}
+
+    labels, found = ([ranks(one) for one in keras.tree.flatten(nest)] for nest in (y, outputs))
+    return all(max(one) > 1 and one & other for one in found for other in labels)
+
+
 def check_rows_apart(
-    model: keras.Model, devices: Sequence[str], data: Data, *, has_flat_outputs: bool
+    model: keras.Model, devices: Sequence[str], data: Data, *, line_up: bool
 ) -> None:
     """Raises NeedsLayersError unless layers, and losses that Keras did not write, treat rows apart.
 
     They are asked with the first batch, each tower's share on its device. A model of Keras's layers
     alone that take any numbers is asked with a few made-up rows first: data may be slow to begin.
 
-    Of outputs that are flat, [rows], Keras's losses make one number.
+    Args:
+        line_up: as `labels_line_up` says of its labels and outputs.
     """
     losses = compile_loss_of(model)
     parts = [] if losses is None else [one.loss for one in flat_losses(losses)]
     others = [  # A loss of Keras's that reduces the last axis has a value for each row.
         loss
         for loss in parts
-        if has_flat_outputs or not has_equal_rows(loss) or loss_options(loss).get("axis", -1) != -1
+        if not (has_equal_rows(loss) and loss_options(loss).get("axis", -1) == -1)
+        or not (line_up or function_name(loss) in OF_CLASSES)
     ]
     # A layer that says what numbers it takes, such as Equalization, may leave all others alone.
     takes_any = not any(hasattr(layer, "value_range") for layer in flatten_layers(model))

@@ -18,6 +18,7 @@ from towers.compiled.checks import (
     check_metrics,
     check_no_strategy,
     check_rows_apart,
+    labels_line_up,
 )
 from towers.compiled.data import Data
 from towers.compiled.kept import kept
@@ -112,9 +113,10 @@ def prepare(model: keras.Model, placement: Placement, data: Data) -> None:
                 x, y, _ = keras.utils.unpack_x_y_sample_weight(build(model, data.spec))
                 check_no_strategy(model)
                 check_built(model, y)
-                is_flat = has_flat(outputs_of(model, x))
-                check_metrics(model, has_flat(y), has_flat_outputs=is_flat)
-                check_rows_apart(model, placement.devices, data, has_flat_outputs=is_flat)
+                outputs = outputs_of(model, x)
+                check_metrics(model, has_flat(y), has_flat_outputs=has_flat(outputs))
+                line_up = labels_line_up(y, outputs)
+                check_rows_apart(model, placement.devices, data, line_up=line_up)
         except NeedsLayersError as error:
             return str(error)
         return None

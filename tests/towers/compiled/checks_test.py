@@ -246,7 +246,7 @@ def test_generators_of_validation_data_need_their_number_of_steps():
         ({"run_dir": 3}, "run_dir must be a folder, or new. Received 3"),
         ({"steps_per_epoch": 2.5}, "steps_per_epoch must be a whole number of at least 1"),
         ({"batch_size": "3"}, "batch_size must be a whole number of at least 1. Received '3'"),
-        ({"clip_norm": "1"}, "clip_norm must be above 0 and finite, or None. Received '1'"),
+        ({"clip_norm": "1"}, "clip_norm must be above 0 and finite. Received '1'"),
         ({"validation_split": "0.1"}, r"validation_split must be in \[0, 1\). Received '0.1'"),
         ({"validation_split": 20}, r"validation_split must be in \[0, 1\). Received 20"),
         ({"shuffle": "yes"}, "shuffle must be one of batch. Received 'yes'"),
@@ -318,6 +318,14 @@ def test_wrong_labels_are_told_of_in_one_sentence(loss, labels, match):
     with pytest.raises(ValueError, match=match) as told:
         towers.fit(network(loss=loss), X, labels, verbose=0)
     assert len(str(told.value)) < 300 and "\n" not in str(told.value)
+
+
+@pytest.mark.parametrize("loss", ["mse", keras.losses.Huber()])
+def test_labels_are_not_taken_for_those_of_other_rows_where_a_shard_has_as_many_as_outputs(loss):
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(3)])
+    model.compile("sgd", loss)
+    with pytest.raises(ValueError, match=r"\[6\].*\[6,3\]|\[6,3\].*\[6\]"):
+        towers.fit(model, X, Y[:, 0], towers=2, verbose=0)
 
 
 ROWS = tf.data.Dataset.from_tensor_slices((X, Y))
