@@ -11,8 +11,8 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterator, Sequence
+from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 from tqdm import tqdm
@@ -204,16 +204,44 @@ def _failure(url: str, reason: object) -> ConnectionError:
 
 
 def unpack(archive: Path, folder: Path, *, wanted: str) -> None:
-    """Unpacks the wanted folder of a tar archive; it appears only when it is complete."""
-    with (
-        tarfile.open(archive) as tar,
-        tempfile.TemporaryDirectory(dir=folder, prefix=UNPACKING) as unpacked,
-    ):
-        # No member leaves the folder, or locks it by its mode. The first patches of Python 3.10 and
-        # 3.11 know no filter.
-        tar.extraction_filter = lambda member, path: tarfile.data_filter(member, path).replace(
-            mode=None,  # type: ignore[arg-type]
-            deep=False,
-        )
-        tar.extractall(unpacked)
-        publish(Path(unpacked, wanted), folder / wanted)
+    """Unpacks the wanted folder of a tar archive; it appears only when it is complete.
+
+    Raises:
+        ValueError: a member is outside of the wanted folder or no plain file; nothing is written.
+    """
+    with tarfile.open(archive) as tar:
+        members = tar.getmembers()
+        check_members(archive, members, wanted=wanted)
+        with tempfile.TemporaryDirectory(dir=folder, prefix=UNPACKING) as unpacked:
+            for member in members:
+                unpack_member(tar, member, Path(unpacked, member.name))
+            publish(Path(unpacked, wanted), folder / wanted)
+
+
+def unpack_member(tar: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> None:
+    """Writes a file or makes a folder, with the modes of any other: an archive's may lock it."""
+    content = tar.extractfile(member)
+    if content is None:
+        path.mkdir(parents=True, exist_ok=True)
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with content, path.open("wb") as file:
+        shutil.copyfileobj(content, file)
+
+
+def check_members(archive: Path, members: Sequence[tarfile.TarInfo], *, wanted: str) -> None:
+    """Raises ValueError unless all members are plain files or folders in the wanted folder."""
+    if not members:
+        raise ValueError(f"{archive}: expected a folder {wanted}, found an empty archive.")
+    for member in members:
+        path = PurePosixPath(member.name)
+        if path.is_absolute() or ".." in path.parts or path.parts[:1] != (wanted,):
+            raise ValueError(
+                f"{archive}: expected only members below {wanted}, found {member.name!r}. "
+                "Nothing was unpacked."
+            )
+        if not (member.isfile() or member.isdir()):
+            raise ValueError(
+                f"{archive}: expected only files and folders, found that {member.name!r} is a "
+                "link or a device. Nothing was unpacked."
+            )

@@ -316,16 +316,23 @@ def test_what_is_unpacked_has_modes_of_its_own(server, tmp_path, publish):
     ],
     ids=lambda info: info.name + "->" + info.linkname,
 )
-def test_no_archive_leaves_its_folder(server, tmp_path, publish, evil):
+def test_archive_that_leaves_its_folder_is_refused(server, tmp_path, publish, evil):
     content = tar_bytes(member("cifar-10-batches-bin/test_batch.bin", size=3073), evil)
     server.files["thing.tar.gz"] = content
     publish(content, name="thing.tar.gz", unpacks_to="cifar-10-batches-bin")
     folder = tmp_path / "deep" / "folder"
-    with contextlib.suppress(tarfile.FilterError):
+    with pytest.raises(ValueError, match="Nothing was unpacked"):
         get(server, folder)
-    assert names_in(folder) in (["thing.tar.gz"], ["cifar-10-batches-bin"])
+    assert names_in(folder) == ["thing.tar.gz"]
     assert names_in(tmp_path) == ["deep"]
     assert names_in(tmp_path / "deep") == ["folder"]
+
+
+def test_empty_archive_is_refused(server, tmp_path, publish):
+    server.files["thing.tar.gz"] = tar_bytes()
+    publish(server.files["thing.tar.gz"], name="thing.tar.gz", unpacks_to="wanted")
+    with pytest.raises(ValueError, match="expected a folder wanted, found an empty archive"):
+        get(server, tmp_path)
 
 
 @pytest.mark.parametrize(
