@@ -79,9 +79,12 @@ def check_variables(variables: keras.Model | Sequence[keras.Variable]) -> None:
     if hasattr(variables, "variables"):
         return
     if not isinstance(variables, (list, tuple)):
+        received: Any = variables
+        if isinstance(received, keras.Variable):  # Keras's own words show all its numbers.
+            received = f"<Variable {received.path}>"
         raise ValueError(
             "variables must be the model, or a list of its Keras variables. Received "
-            f"{variables!r}; pass the model itself, or model.variables."
+            f"{received}; pass the model itself, or model.variables."
         )
     for part in variables:
         if isinstance(part, keras.Variable):
