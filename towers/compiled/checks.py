@@ -47,6 +47,11 @@ REDUCTIONS = ("sum", "sum_over_batch_size", "mean", "mean_with_sample_weight")
 OF_A_BATCH = ("circle", "dice", "tversky")
 # Those whose labels have an axis less than the outputs, which they check; others compare elements.
 OF_CLASSES = ("ctc", "sparse_categorical_crossentropy")
+# Those that bring labels [rows] and outputs [rows, 1] to one rank.
+RANKED = (
+    "accuracy", "binary_accuracy", "cosine_similarity", "huber", "log_cosh", "mean_absolute_error",
+    "mean_absolute_percentage_error", "mean_squared_error", "mean_squared_logarithmic_error",
+)  # fmt: skip
 OF_A_SCALE = ("apply", "apply_gradients", "scale_loss", "check_finite")
 # Activity regularisers that are means over the rows; that of most layers is none.
 ADDITIVE = (type(None), keras.regularizers.L1, keras.regularizers.L2, keras.regularizers.L1L2)
@@ -221,14 +226,14 @@ def function_name(loss: keras.losses.Loss) -> str:
 
 
 def labels_line_up(y: Any, outputs: Any) -> bool:
-    """Returns whether Keras's losses that compare elements surely compare those of the same row.
+    """Returns whether what compares elements compares those of the same row.
 
     TensorFlow lines up the last axes of tensors of different ranks: labels [rows] would be taken
     for those of each row wherever a shard has as many rows as a row has outputs. Of outputs [rows]
-    such a loss makes one number.
+    Keras's losses make one number.
 
     Args:
-        y, outputs: nests of symbolic tensors.
+        y, outputs: nests of symbolic tensors; each label has to line up with an output.
     """
 
     def ranks(tensor: Any) -> set[int]:
@@ -236,7 +241,8 @@ def labels_line_up(y: Any, outputs: Any) -> bool:
         return {len(shape), len(shape) - (tuple(shape[-1:]) == (1,))}
 
     labels, found = ([ranks(one) for one in keras.tree.flatten(nest)] for nest in (y, outputs))
-    return all(max(one) > 1 and one & other for one in found for other in labels)
+    is_single = any(max(one) < 2 for one in found)
+    return not is_single and all(any(one & other for other in found) for one in labels)
 
 
 def check_rows_apart(
@@ -335,16 +341,18 @@ def check_losses_apart(
             raise NeedsLayersError(f"the loss '{loss.name}' {reason}")
 
 
-def check_metrics(model: keras.Model, has_flat_labels: bool, *, has_flat_outputs: bool) -> None:
+def check_metrics(
+    model: keras.Model, has_flat_labels: bool, *, has_flat_outputs: bool, line_up: bool
+) -> None:
     """Raises NeedsLayersError for a metric that may not be a sum over the shards of a batch.
 
     Those that Keras wrote are, unless they reduce the rows, or are used more than once. Flat labels
-    and outputs are [rows].
+    and outputs are [rows]; whether they line up is what `labels_line_up` says.
     """
     metrics = compile_metrics_of(model)
     variables = [] if metrics is None else list(map(id, metrics.variables))
     for metric in [] if metrics is None else metrics.metrics:
-        adds_up = is_of_keras(metric) and is_by_rows(metric, has_flat_labels)
+        adds_up = is_of_keras(metric) and is_by_rows(metric, has_flat_labels, line_up)
         if metric.variables and (has_flat_outputs or not adds_up):
             raise NeedsLayersError(
                 f"the metric '{metric.name}' may not add up over a batch's parts"
@@ -362,11 +370,12 @@ def is_of_keras(metric: keras.metrics.Metric) -> bool:
     return type(metric) in ALL_OBJECTS
 
 
-def is_by_rows(metric: keras.metrics.Metric, has_flat_labels: bool) -> bool:
+def is_by_rows(metric: keras.metrics.Metric, has_flat_labels: bool, line_up: bool) -> bool:
     """Returns whether a metric of Keras's surely has a value for each row.
 
     It has none if it reduces another axis than the last one. Some, such as `Hinge`, compare labels
-    [rows] with each row of the outputs [rows, 1].
+    [rows] with each row of the outputs [rows, 1], or take their maximum over the rows, such as
+    `CategoricalAccuracy`.
     """
     if not isinstance(metric, keras.metrics.MeanMetricWrapper):
         return True
@@ -374,4 +383,4 @@ def is_by_rows(metric: keras.metrics.Metric, has_flat_labels: bool) -> bool:
     if options.get("axis", -1) != -1:
         return False
     name = getattr(fn, "__name__", "")
-    return not has_flat_labels or "accuracy" in name or "sparse" in name
+    return not has_flat_labels or name.startswith("sparse_") or (line_up and name in RANKED)

@@ -114,8 +114,8 @@ def prepare(model: keras.Model, placement: Placement, data: Data) -> None:
                 check_no_strategy(model)
                 check_built(model, y)
                 outputs = outputs_of(model, x)
-                check_metrics(model, has_flat(y), has_flat_outputs=has_flat(outputs))
-                line_up = labels_line_up(y, outputs)
+                is_flat, line_up = has_flat(outputs), labels_line_up(y, outputs)
+                check_metrics(model, has_flat(y), has_flat_outputs=is_flat, line_up=line_up)
                 check_rows_apart(model, placement.devices, data, line_up=line_up)
         except NeedsLayersError as error:
             return str(error)

@@ -328,6 +328,25 @@ def test_labels_are_not_taken_for_those_of_other_rows_where_a_shard_has_as_many_
         towers.fit(model, X, Y[:, 0], towers=2, verbose=0)
 
 
+def test_a_metric_that_takes_labels_of_classes_for_one_row_is_that_of_one_device():
+    """`categorical_accuracy` finds the place of the largest label of all rows: here 0, then 1."""
+    labels, rows = np.array([1, 0, 0, 0, 1, 0]), np.eye(3, dtype="float32")[[0] * 6]
+    for num_towers in (1, 2):
+        model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(3, "softmax")])
+        model.compile("sgd", "sparse_categorical_crossentropy", metrics=["categorical_accuracy"])
+        model.layers[0].kernel.assign(np.eye(3))
+        options = {"towers": num_towers, "shuffle": False, "verbose": 0}
+        history = towers.fit(model, rows, labels, **options).history
+        assert history["categorical_accuracy"] == [1.0]
+
+
+@pytest.mark.parametrize("metric", ["mae", "mse", "cosine_similarity", "accuracy"])
+def test_labels_of_one_number_have_the_step_of_the_towers(metric):
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse", metrics=[metric])
+    towers.fit(model, X, Y[:, 0], towers=2, clip_norm=1.0, verbose=0)
+
+
 ROWS = tf.data.Dataset.from_tensor_slices((X, Y))
 
 
