@@ -29,7 +29,7 @@ def test_results_stay_on_their_device_whatever_the_scopes_within():
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc tells what a process occupies")
 def test_a_number_leaves_nothing_behind():
     """A training of any length needs the memory of a short one."""
-    first, count = 10**9, 20_000  # Numbers that no other test has.
+    first, count = 10**9, 100_000  # Numbers that no other test has.
     number_on_host(first)
     before = resident_bytes()
     for number in range(first, first + count):
