@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import datetime
 import hmac
 import json
 import logging
 import time
 from collections.abc import AsyncIterator, Iterable
 from concurrent.futures import Future
-from pathlib import Path
 from typing import Any
 
 from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 from starlette.exceptions import HTTPException
-from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp
 
+from towers.scripts.serving.access import open_to_pages, with_log
 from towers.scripts.serving.batching import Batcher, ClosedError, FullError
 from towers.scripts.serving.chat_request import (
     LONGEST_SHOWN,
@@ -31,6 +29,7 @@ from towers.scripts.serving.chat_request import (
 )
 from towers.scripts.serving.chat_response import completion, events
 from towers.scripts.serving.limits import RefusedError, error_body
+from towers.scripts.serving.page import HEADERS, read_page
 from towers.scripts.serving.served_chatbot import Replies, ServedChatbot
 from towers.scripts.shown import show
 
@@ -38,29 +37,6 @@ DRAINED = 32_000_000  # Bytes of a body that is too large are read, so that its 
 CLOSE = {"Connection": "close"}
 BUG = "This is a bug in the server; its log says more."
 LOGGER = logging.getLogger("uvicorn.error")  # Uvicorn prints its errors.
-LONGEST_PATH = 200  # Characters in a line of the log.
-PAGE = Path(__file__).parent / "page"  # The folder of its files.
-# The address of each file, its name and its type.
-FILES = {
-    "/": ("index.html", "text/html"),
-    "/chat.css": ("chat.css", "text/css"),
-    "/chat.js": ("chat.js", "text/javascript"),
-    "/icon.svg": ("icon.svg", "image/svg+xml"),
-}
-# Nothing from elsewhere, nothing inline, no frame around it.
-CONTENT_SECURITY_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
-HEADERS = {
-    "Content-Security-Policy": CONTENT_SECURITY_POLICY,
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
-    "Cache-Control": "no-cache",
-}
 
 
 def make_app(service: Service) -> ASGIApp:
@@ -73,21 +49,13 @@ def make_app(service: Service) -> ASGIApp:
     api.add_api_route("/v1/models/{name}", service.show_model)
     app.include_router(api)
     app.add_api_route("/healthz", service.health, dependencies=checked)
-    for address, (name, media_type) in FILES.items():
-        send = sender((PAGE / name).read_bytes(), media_type)
+    for address, (content, media_type) in read_page().items():
+        send = sender(content, media_type)
         app.add_api_route(address, send, methods=["GET", "HEAD"], dependencies=checked)
     app.add_exception_handler(RefusedError, send_refusal)
     app.add_exception_handler(HTTPException, send_http_error)
     app.add_exception_handler(Exception, send_bug)
-    opened: ASGIApp = app
-    if service.origins:  # Around the application: its errors are for these pages too.
-        opened = CORSMiddleware(
-            app,
-            allow_origins=service.origins,
-            allow_methods=("GET", "HEAD", "POST"),
-            allow_headers=("*",),  # A token is one; no cookies are sent.
-            expose_headers=("Retry-After",),
-        )
+    opened = open_to_pages(app, service.origins) if service.origins else app
     return with_log(opened) if service.access_log else opened
 
 
@@ -323,31 +291,3 @@ class AsciiResponse(JSONResponse):
     def render(self, content: Any) -> bytes:
         """Returns the bytes of the body."""
         return json.dumps(content).encode("ascii")
-
-
-def with_log(app: ASGIApp) -> ASGIApp:
-    """Returns an application that prints a line for each request when its response has ended.
-
-    It has the time, the method, the path as it was sent without its query, the status and the
-    milliseconds.
-    """
-
-    async def run(scope: Scope, receive: Receive, send: Send) -> None:
-        began = time.perf_counter()
-        status = "-"  # No response was begun.
-
-        async def watch(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = str(message["status"])
-            await send(message)
-
-        try:
-            await app(scope, receive, watch)
-        finally:
-            now = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
-            path = scope["raw_path"].decode("ascii", "replace")[:LONGEST_PATH]
-            took = 1000 * (time.perf_counter() - began)
-            show(f"{now} {scope['method']} {path} {status} {took:.0f} ms", flush=True)
-
-    return run
