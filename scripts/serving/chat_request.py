@@ -269,8 +269,10 @@ def wrong(param: str, expected: str, received: str) -> RefusedError:
 
 def shown(value: Any) -> str:
     """Returns a received value in a few characters."""
-    names = {dict: "an object", list: "a list", type(None): "nothing", bool: str(value).lower()}
-    if type(value) in names:
+    if isinstance(value, bool):
+        return str(value).lower()
+    names = {dict: "an object", list: "a list", type(None): "nothing"}
+    if type(value) in names:  # Their own words may be as long as a request.
         return names[type(value)]
     text = ascii(value) if isinstance(value, str) and not value.isprintable() else repr(value)
     return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."

@@ -79,9 +79,9 @@ def check_variables(variables: keras.Model | Sequence[keras.Variable]) -> None:
     if hasattr(variables, "variables"):
         return
     if not isinstance(variables, (list, tuple)):
-        received: Any = variables
-        if isinstance(received, keras.Variable):  # Keras's own words show all its numbers.
-            received = f"<Variable {received.path}>"
+        received = repr(variables)
+        if isinstance(variables, keras.Variable):  # Keras's own words show all its numbers.
+            received = f"<Variable {variables.path}>"
         raise ValueError(
             "variables must be the model, or a list of its Keras variables. Received "
             f"{received}; pass the model itself, or model.variables."
