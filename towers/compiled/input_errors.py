@@ -11,7 +11,7 @@ import tensorflow as tf
 from towers.batches.shards import DIFFERING_ROWS, NO_ROWS
 
 SHAPE = r"(\(.*?\))"
-LAYER = r"of layer '([^']*)' is incompatible with the layer: expected "
+LAYER = r"of layer ['\"]([^'\"]*)['\"] is incompatible with the layer: expected "
 ADDED = (
     "rows first. Received shape {}; `.batch(32)` of a data set adds the rows, `x[..., None]` the "
     "channel of grey pictures."
@@ -54,7 +54,7 @@ def in_one_sentence() -> Iterator[None]:
     """The scope in which what TensorFlow and Keras say of wrong batches becomes a ValueError."""
     try:
         yield
-    except (ValueError, tf.errors.InvalidArgumentError) as error:
+    except (ValueError, RuntimeError, tf.errors.InvalidArgumentError) as error:
         sentence = sentence_for(str(error))
         if sentence is None:
             raise
