@@ -21,6 +21,7 @@ PRELOAD = [
     "tests.towers.saving.summaries_test",
     "tests.towers.compiled.together_worker",
     "tests.towers.processes.processes_worker",
+    "tests.towers.step.tracing_test",
 ]
 TOWERS = [sys.executable, "-m", "towers.scripts.main"]
 
