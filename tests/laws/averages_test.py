@@ -98,6 +98,7 @@ def test_a_step_that_trains_fewer_variables_in_another_order_keeps_each_average(
 
 
 @pytest.mark.slow
+@helpers.newer_keras("has no MultiOptimizer")
 def test_the_averages_of_several_optimizers_are_used():
     model, trainer, _ = make_trainer(make_optimizer=several_optimizers)
     trainer.train(epochs=2)

@@ -76,9 +76,18 @@ ALIKE |= {"rmsprop_centered", "nadam", "sgd", "schedule_free"}
 ALIKE |= {"fused_adamw_without_biases", "fused_momentum", "adafactor", "accumulating"}
 
 
+def marks_of(name):
+    old = {
+        "several": "has no MultiOptimizer",
+        "muon_without_a_layer": "asks for paths",
+    }
+    marks = [helpers.newer_keras(old[name])] if name in old else []
+    return [*marks, *[pytest.mark.slow] * (name in ALIKE)]
+
+
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=[pytest.mark.slow] * (name in ALIKE)) for name in OPTIMIZERS],
+    [pytest.param(name, marks=marks_of(name)) for name in OPTIMIZERS],
 )
 def test_copies_of_every_optimizer_are_the_plain_loop(name):
     with helpers.tower_placement(2, "replicated").scope():
@@ -115,6 +124,7 @@ def test_a_variable_excluded_by_identity_decays_in_no_copy():
     np.testing.assert_allclose(model.layers[1].kernel.numpy(), 0.95 * kernel, rtol=1e-6)
 
 
+@helpers.newer_keras("has no MultiOptimizer")
 def test_the_rate_of_several_optimizers_is_reported_as_not_a_number():
     model = fresh_model()
     step, shards = helpers.build_step(

@@ -346,7 +346,7 @@ def test_a_run_that_goes_on_otherwise_says_how(run_dir, tmp_path):
     model.compile(keras.optimizers.SGD(0.2, momentum=0.5), huber, metrics=["mae"])
     with pytest.warns(RuntimeWarning, match="goes on with other settings") as warned:
         towers.fit(model, X[1:], Y[1:], batch_size=5, epochs=3, verbose=0, run_dir=folder, seed=7)
-    text = str(warned[0].message)
+    (text,) = (str(one.message) for one in warned if one.category is RuntimeWarning)
     for difference in (
         "batch_size 2 before, 5 now", "other data", "loss mse before, Huber() now",
         "optimizer SGD(momentum=0.9) before, SGD(momentum=0.5) now", "now; seed ",

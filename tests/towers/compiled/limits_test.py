@@ -53,10 +53,10 @@ def test_the_limits_of_keras_are_followed():
 def test_a_limit_is_told():
     with pytest.warns(UserWarning) as told:
         towers.fit(network(), X, Y, epochs=4, verbose=0)
-    assert [str(one.message) for one in told] == [
+    assert [str(one.message) for one in told if one.category is UserWarning] == [
         "Limiting epochs to 2", "Limiting steps_per_epoch to 3",
     ]  # fmt: skip
-    assert {one.filename for one in told} == {__file__}
+    assert {one.filename for one in told if one.category is UserWarning} == {__file__}
 
 
 def losses(keras_seed, rate=0.0, **options):
