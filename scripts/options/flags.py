@@ -95,6 +95,18 @@ def read_options(kind: type[Options], given: Mapping[str, Any]) -> Options:
     return kind(**values)
 
 
+def words_to_continue(given: Sequence[str], run_dir: str) -> list[str]:
+    """Returns the words of the command that continues a run.
+
+    They name its directory: the number that `{n}` became would be another one now.
+    """
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--run-dir")
+    parser.add_argument("--overwrite", action="store_true")
+    _, others = parser.parse_known_args(given)
+    return [*others[:1], "--run-dir", run_dir, *others[1:]]
+
+
 class Parser(argparse.ArgumentParser):
     """A parser whose errors are one line, and whose help leaves out what is rarely needed.
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import towers
+from towers.scripts.options.flags import words_to_continue
 from towers.scripts.shown import decimals, show
 from towers.scripts.training.claim import claim
 from towers.scripts.training.open import OpenRun, open_run
@@ -213,7 +214,7 @@ class Training(OpenRun):
         if reason in SIGNAL_CODES and self.session.processes.count > 1:
             self.output.write("to continue, run the commands that started all processes again")
         elif reason in SIGNAL_CODES:
-            again = [one for one in sys.argv[1:] if not one.startswith("--ov")]  # --overwrite
+            again = words_to_continue(sys.argv[1:], str(self.plan.directory.path))
             self.output.write(f"continue with: towers {shlex.join(again)}")
 
 

@@ -121,7 +121,7 @@ def test_run_interrupted_and_killed_ends_bit_identical(uninterrupted, tmp_path):
                 break
         process.send_signal(signal.SIGINT)
         output = finish(process, code=130)
-    assert f"continue with: towers train shapes --run-dir {run_dir}" in output
+    assert f"continue with: towers train --run-dir {run_dir} shapes " in output
     stopped = CheckpointFolder(run_dir / "checkpoints").latest()
     assert stopped.step >= 6 and f"step {stopped.step} saved" in output
     kill_and_compare(run_dir, uninterrupted, 1)

@@ -15,7 +15,8 @@ from tests.scripts.runs import arrays_of, train_shapes, weights_of
 from towers.saving.checkpoint_folder import CheckpointFolder
 from towers.saving.metrics_file import MetricsFile
 from towers.scripts.commands.train import numbered
-from towers.scripts.main import main
+from towers.scripts.main import main, read_command
+from towers.scripts.options.flags import words_to_continue
 from towers.scripts.training.overview import read_overview
 from towers.scripts.training.run_directory import RunDirectory
 from towers.scripts.training.saved_run import choose_checkpoint
@@ -50,6 +51,14 @@ def test_a_number_in_the_directorys_name_is_the_first_free_one(tmp_path, monkeyp
     monkeypatch.setenv("TF_CONFIG", json.dumps({**cluster, **task}))
     with pytest.raises(ValueError, match=r"need the same directory. Received --run-dir runs/\{n\}"):
         numbered("runs/{n}")
+
+
+@pytest.mark.parametrize("given", ["--run-dir runs/s-{n}", "--run-dir=s-{n} --overwrite", ""])
+def test_the_command_that_continues_a_run_names_its_directory(given):
+    words = words_to_continue(["train", *given.split(), "--data", "a", "--", "images"], "runs/s-1")
+    _, options = read_command(words)
+    found = (options.run_dir, options.overwrite, options.data, options.recipe)
+    assert found == ("runs/s-1", False, ("a",), "images")
 
 
 @pytest.mark.slow
