@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -150,6 +151,13 @@ def open_evaluation(options: EvaluateOptions) -> tuple[Session, towers.checkpoin
         load_text(directory, record.get("text_digest"), type(session.data.text))
     check_text(directory.text, session.data.text)
     check_classes(record.get("about"), session.data.about)
+    if not is_other and session.data.key not in (None, record.get("data_key")):
+        warnings.warn(
+            "The data, or how it is prepared, is no longer what the run was trained with, so what "
+            "is evaluated may have been trained on. Put it back as it was, or give other --data.",
+            RuntimeWarning,
+            stacklevel=2,
+        )
     restore_model(session.model, checkpoint)
     return session, checkpoint
 

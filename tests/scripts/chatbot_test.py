@@ -135,6 +135,18 @@ def test_evaluate_gives_the_metrics_of_answers_whatever_the_number_of_towers(run
     assert metrics["asked"] >= 1
 
 
+def test_an_evaluation_tells_of_a_corpus_that_has_changed_since_the_training(
+    run_dir, corpus, capsys
+):
+    before = corpus.read_text()
+    corpus.write_text(before.replace("of course", "course of", 1))  # The same vocabulary.
+    try:
+        with pytest.warns(RuntimeWarning, match="no longer what the run was trained with"):
+            evaluate(run_dir, capsys)
+    finally:
+        corpus.write_text(before)
+
+
 def evaluate(run_dir, capsys, *options):
     assert main(["evaluate", str(run_dir), "--json", *options]) == 0
     return json.loads(capsys.readouterr().out.splitlines()[-1])
