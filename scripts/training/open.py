@@ -60,11 +60,12 @@ def open_run(plan: Plan, before: dict[str, Any] | None) -> Iterator[OpenRun]:
         session, record = open_recipe(plan, before, output)
         if before is not None:  # The content of the data is known now.
             before = find_run(plan.directory, record)
-        with waiting("building the step"):
-            updates = open_updates(session, options)
         total_steps = (
             options.steps or session.recipe.fields.epochs * session.data.train.steps_per_epoch
         )
+        check_profile(options.output.profile, total_steps)
+        with waiting("building the step"):
+            updates = open_updates(session, options)
         files = RunFiles(
             plan.directory,
             session,
@@ -172,6 +173,15 @@ def check_choice_by(session: Session, options: TrainOptions) -> None:
         raise ValueError(
             "--early-stopping would choose the end by the test data, and the test result would "
             f"then be too good. Hold out data for that choice: --set {own}."
+        )
+
+
+def check_profile(steps: str | None, total_steps: int) -> None:
+    """Raises ValueError for a range of steps that the training does not reach."""
+    if steps is not None and int(steps.partition("-")[0]) > total_steps:
+        raise ValueError(
+            f"--profile {steps} begins after the last step of this training, {total_steps}. Give "
+            "earlier steps, or train longer."
         )
 
 

@@ -140,9 +140,8 @@ class Training(OpenRun):
             yield self._every(self.plan.options.output.histograms, write)
         if self.plan.options.output.profile is not None:
             first, last = map(int, self.plan.options.output.profile.split("-"))
-            last = max(first, min(last, self.total_steps))
             yield towers.actions.profile_steps(
-                self.plan.directory.summaries, first=first, last=last
+                self.plan.directory.summaries, first=first, last=min(last, self.total_steps)
             )
         yield self._every(periods.evaluate_every, lambda report: self._evaluate())
         if periods.early_stopping:

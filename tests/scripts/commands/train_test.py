@@ -93,6 +93,13 @@ def test_a_run_of_an_earlier_release_that_goes_on_is_chosen_by_test_data_no_long
         choose_checkpoint(directory, directory.read(), "5")
 
 
+def test_a_profile_of_steps_that_do_not_come_is_refused(tmp_path, capsys):
+    assert train(tmp_path / "run", "--steps", "4", "--profile", "5-9") == 2
+    expected = "--profile 5-9 begins after the last step of this training, 4."
+    assert expected in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
 def test_test_data_does_not_end_a_training(tmp_path, capsys):
     assert train(tmp_path / "run", "--early-stopping", "2") == 2
     assert "--set validation_share=0.1" in capsys.readouterr().err
