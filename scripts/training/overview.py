@@ -6,7 +6,7 @@ import contextlib
 import datetime
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -109,12 +109,12 @@ def find_runs(folder: Path) -> Iterator[Overview]:
                 warnings.warn(f"{error} The run is left out.", RuntimeWarning, stacklevel=2)
 
 
-def stats_of(folder: Path) -> Iterator[os.stat_result]:
-    """Yields what the system says of each file below; a training may remove some meanwhile."""
-    for path in folder.rglob("*"):
+def stats_of(paths: Iterable[Path]) -> Iterator[tuple[Path, os.stat_result]]:
+    """Yields each file and what the system says of it; a training may remove some meanwhile."""
+    for path in paths:
         with contextlib.suppress(FileNotFoundError):
             if path.is_file():
-                yield path.stat()
+                yield path, path.stat()
 
 
 def read_overview(path: Path) -> Overview:
@@ -127,7 +127,7 @@ def read_overview(path: Path) -> Overview:
     directory = RunDirectory(path)
     record = directory.read()
     metrics = towers.actions.MetricsFile(directory.metrics).read()
-    stats = list(stats_of(path))
+    stats = [one for _, one in stats_of(path.rglob("*"))]
     ends = [line for line in metrics if line["kind"] == END]
     steps = checkpoint_steps(directory.checkpoints) or [line["step"] for line in metrics] or [0]
     return Overview(
@@ -152,6 +152,6 @@ def state_of(ends: list[dict[str, Any]], is_saved: bool) -> str:
 
 def checkpoint_steps(folder: Path) -> list[int]:
     """Returns the steps of the checkpoints, in the order in which they were saved."""
-    found = [(path.stat().st_mtime, path.name) for path in folder.glob("step-*")]
+    found = [(one.st_mtime, path.name) for path, one in stats_of(folder.glob("step-*"))]
     matches = (OF_STEP.fullmatch(name) for _, name in sorted(found))
     return [int(match[1]) for match in matches if match]

@@ -94,6 +94,12 @@ def test_a_run_with_its_best_alone_is_saved(runs, capsys):
     assert capsys.readouterr().out.splitlines()[1].split()[2] == "unfinished"
 
 
+def test_a_checkpoint_that_a_training_removes_meanwhile_hides_no_run(runs, capsys):
+    (runs / "a" / "checkpoints" / "step-00000020.ckpt.npz").symlink_to("removed")
+    assert main(["runs", str(runs / "a")]) == 0
+    assert "step-00000020" not in capsys.readouterr().err
+
+
 def test_runs_are_compared(runs, capsys):
     assert main(["runs", "compare", str(runs / "a"), str(runs / "c")]) == 0
     lines = capsys.readouterr().out.splitlines()
