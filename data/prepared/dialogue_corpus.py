@@ -19,6 +19,7 @@ from towers.ground.special_ids import END, UNKNOWN
 
 PARTS = ("train", "held_out")
 SAMPLED, NUM_COMMON, LEAST_SHARE = 100_000, 3, 0.02  # Answers that are named are so common.
+CONTEXT_SHARE = 0.01  # A network learns nothing of fewer questions.
 UNKNOWN_WORDS = "unknown_words.json"
 
 
@@ -56,6 +57,12 @@ class DialogueCorpus(Corpus[TextCodec]):
         """Returns the pairs of `train` or `held_out`."""
         check_choice("part", part, PARTS)
         return self.train_pairs if part == "train" else self.held_out_pairs
+
+    @functools.cached_property
+    def context(self) -> int:
+        """How many earlier turns one in a hundred training questions has, or more of them."""
+        earlier = np.diff(self.train_pairs)[:, 0] - 1
+        return int(np.quantile(earlier, 1 - CONTEXT_SHARE, method="higher"))
 
     def examples(self, number: int) -> list[dict[str, Any]]:
         """Returns the first training pairs as a model sees them: `question` and `answer`."""

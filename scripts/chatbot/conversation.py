@@ -18,6 +18,7 @@ from towers.scripts.chatbot.commands import (
 )
 from towers.scripts.chatbot.explanation import MakeAnswerer, explain, unknown_fraction
 from towers.scripts.chatbot.introduction import introduce, list_kinds
+from towers.scripts.chatbot.opening import read_context
 from towers.scripts.options.setting import is_utf_8
 from towers.scripts.shown import show
 from towers.scripts.training.options import DecodingOptions
@@ -82,7 +83,7 @@ class Conversation:
     def _reply(self, message: str) -> None:
         """Prints the answer to a message, which then is an earlier turn as well."""
         self._said.append(message)
-        turns = self._said[-1 - self._opened.recipe.fields.context :]
+        turns = self._said[-1 - read_context(self._opened) :]
         seed = self._options.seed + self._num_answers
         answers = self._answerer.answer([turns], seed=seed)[0]
         print_answers(answers, with_scores=self._options.nbest > 1)

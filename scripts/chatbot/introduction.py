@@ -15,12 +15,15 @@ NUM_EXAMPLES = 4
 WIDTH = 88
 
 
-def about_data(paths: Sequence[Path] | None, language: str, num_pairs: int) -> dict[str, Any]:
-    """Returns what a run records: the number of pairs, the files or kinds of dialogues.
+def about_data(
+    paths: Sequence[Path] | None, language: str, num_pairs: int, context: int
+) -> dict[str, Any]:
+    """Returns what a run records: the number of pairs, how many earlier turns questions have, the
+    files or kinds of dialogues.
 
     Without paths these are the embedded dialogues of a language.
     """
-    about = {"pairs": num_pairs, "evaluated": "validation"}
+    about = {"pairs": num_pairs, "context": context, "evaluated": "validation"}
     if paths is None:
         return {**about, "kinds": [kind.name for kind in read_patterns(language).kinds]}
     return {**about, "files": [one.path.name for one in weighted_paths(paths)]}
@@ -32,7 +35,8 @@ def introduce(about: Mapping[str, Any]) -> str:
     kinds = about.get("kinds", ())
     files = about.get("files", ())
     if files:
-        return f"It was trained on {pairs}{_first(files)}."
+        alone = "" if about.get("context", 1) else " It answers each message by itself."
+        return f"It was trained on {pairs}{_first(files)}.{alone}"
     if not kinds:
         return f"It was trained on {pairs}the embedded dialogues."
     step = -(-len(kinds) // NUM_SHOWN)  # Neighbours are alike, so kinds from everywhere are shown.

@@ -24,6 +24,11 @@ def open_answerer(opened: OpenModel, options: DecodingOptions) -> Chatbot:
     return make_answerer(opened.recipe, opened.model, opened.text, options)
 
 
+def read_context(opened: OpenModel) -> int:
+    """Returns how many earlier turns belong to a question: those that the run learned to read."""
+    return opened.about.get("context", opened.recipe.fields.context)
+
+
 def make_answerer(
     recipe: Recipe, model: keras.Model, text: TextCodec, options: DecodingOptions
 ) -> Chatbot:

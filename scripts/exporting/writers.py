@@ -21,6 +21,7 @@ from towers.ground.private_apis import flatten_layers
 from towers.ground.special_ids import PAD
 from towers.models.decoding import Decoding, continuation
 from towers.scripts.chatbot.answerer import decode_questions, make_decoding
+from towers.scripts.chatbot.opening import read_context
 from towers.scripts.classifying.predictions import class_names, classify_images, classify_pixels
 from towers.scripts.options.setting import arguments_for
 from towers.scripts.training.options import (
@@ -62,7 +63,7 @@ def chatbot_writer(opened: OpenModel, options: SearchOptions) -> Callable[[Path]
     )
     settings = {
         "max_question_length": fields.max_question_length,
-        "context": fields.context,
+        "context": read_context(opened),
         "padding_id": PAD,
     }
 

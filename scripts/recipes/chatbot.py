@@ -160,7 +160,7 @@ def make_data(
         corpus=corpus,
         key=corpus.key,
         summary=summary,
-        about=about_data(paths, fields.language, train.num_examples),
+        about=about_data(paths, fields.language, train.num_examples, corpus.context),
     )
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from towers.scripts.chatbot.answerer import Answer
 from towers.scripts.chatbot.commands import search_options
 from towers.scripts.chatbot.introduction import example_questions
-from towers.scripts.chatbot.opening import open_answerer, without_second
+from towers.scripts.chatbot.opening import open_answerer, read_context, without_second
 from towers.scripts.serving.chat_request import ChatRequest
 from towers.scripts.training.options import DecodingOptions
 from towers.scripts.training.saved_run import OpenModel
@@ -68,7 +68,7 @@ class ServedChatbot:
     """
 
     def __init__(self, opened: OpenModel, options: DecodingOptions, *, max_choices: int):
-        self.context: int = opened.recipe.fields.context
+        self.context = read_context(opened)
         self.examples = example_questions(opened.about, opened.recipe.fields.language)
         self._opened = opened
         self._options = options

@@ -183,7 +183,8 @@ def test_chat_says_first_what_the_run_was_trained_on(run_dir, capsys):
     pairs = json.loads((run_dir / "run.json").read_text())["about"]["pairs"]
     assert main(["chat", str(run_dir), "--ask", "/quit"]) == 0
     line = capsys.readouterr().out.splitlines()[1]
-    assert line == f"It was trained on {pairs} pairs of corpus.tsv."
+    alone = "It answers each message by itself."
+    assert line == f"It was trained on {pairs} pairs of corpus.tsv. {alone}"
     assert 100 < pairs < 128
 
 

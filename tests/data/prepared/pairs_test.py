@@ -117,3 +117,14 @@ def test_what_a_training_should_know_is_remarked(tmp_path):
 
     long, common = corpus.remarks(Fields)
     assert "longer than max_answer_length=2" in long and "'yes'" in common
+
+
+@pytest.mark.parametrize(("num_long", "context"), [(0, 0), (1, 0), (8, 2), (200, 2)])
+def test_the_context_of_a_corpus_is_what_its_questions_have_not_once_but_often(
+    tmp_path, num_long, context
+):
+    talks = [[f"q{number}", f"a{number}"] for number in range(300)]
+    long = [[f"t{number}", f"u{number}", f"v{number}", f"w{number}"] for number in range(num_long)]
+    path = tmp_path / "talks.tsv"
+    path.write_text("".join("\t".join(turns) + "\n" for turns in [*talks, *long]))
+    assert prepare(path, tmp_path, context=2).context == context

@@ -50,6 +50,16 @@ def test_new_forgets_and_says_so(hold):
     assert later[1] != alone[0], "the earlier turns count"
 
 
+def test_a_chatbot_that_learned_single_pairs_answers_each_message_as_if_it_was_the_first(
+    opened, make_answerer, hold, capsys
+):
+    alone = hold("is it bad now ?")
+    of_pairs = opened._replace(about={**opened.about, "context": 0})
+    talk = Conversation(of_pairs, DecodingOptions(), make_answerer)
+    talk.hold(["rain rain rain sun", "is it bad now ?"])
+    assert capsys.readouterr().out.splitlines()[1:] == alone
+
+
 @pytest.mark.parametrize("end", ["/quit", "quit", "exit", "退出"])
 def test_quit_ends_without_an_answer(hold, end):
     assert hold(end, "is it good ?") == []

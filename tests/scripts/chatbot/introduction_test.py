@@ -16,7 +16,7 @@ from towers.scripts.chatbot.introduction import (
 
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_embedded_dialogues_are_introduced_by_kinds_from_the_data(language):
-    about = about_data(None, language, 26422)
+    about = about_data(None, language, 26422, 2)
     assert about["kinds"] == list(dict(labelled_dialogues(language, "train")))
     line = introduce(json.loads(json.dumps(about)))
     assert line.startswith("It was trained on 26,422 pairs of embedded dialogues: sums, ")
@@ -28,7 +28,7 @@ def test_embedded_dialogues_are_introduced_by_kinds_from_the_data(language):
 
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_examples_are_held_out_questions_of_kinds_that_the_run_recorded(language):
-    about = about_data(None, language, 3)
+    about = about_data(None, language, 3, 2)
     held_out = {(turns[0], kind) for kind, turns in labelled_dialogues(language, "held_out")}
     examples = example_questions(about, language)
     assert 3 <= len(set(examples)) <= 4 and set(examples) <= {question for question, _ in held_out}
@@ -38,10 +38,12 @@ def test_examples_are_held_out_questions_of_kinds_that_the_run_recorded(language
 
 
 def test_a_corpus_is_introduced_by_its_files():
-    about = about_data([Path("my/talk.conv"), Path("more.tsv")], "en", 3)
+    about = about_data([Path("my/talk.conv"), Path("more.tsv")], "en", 3, 2)
     assert introduce(about) == "It was trained on 3 pairs of talk.conv, more.tsv."
     assert not list_kinds(about)
-    many = introduce(about_data([Path(f"f{number}") for number in range(25)], "en", 1000))
+    alone = introduce(about_data([Path("pairs.tsv")], "en", 3, 0))
+    assert alone == "It was trained on 3 pairs of pairs.tsv. It answers each message by itself."
+    many = introduce(about_data([Path(f"f{number}") for number in range(25)], "en", 1000, 2))
     assert many.endswith("f9 and 15 more files.")
 
 
