@@ -210,6 +210,7 @@ def check_record(record: dict[str, Any]) -> None:
         "starts": isinstance(starts, list) and all(map(is_start, starts)),
         "best_metric": isinstance(record.get("best_metric"), (str, type(None))),
         "fields": isinstance(record["fields"], dict),
+        "about": is_about(record.get("about")),
         "seed": type(seed) is int and 0 <= seed < 2**32,
     }
     wrong = [f"{name} {record[name]!r}" for name, right in is_right.items() if not right]
@@ -217,6 +218,17 @@ def check_record(record: dict[str, Any]) -> None:
         raise ValueError(f"unexpected {', '.join(wrong)}")
     if "batch_size" not in record["fields"]:
         raise ValueError("the batch size is missing")
+
+
+def is_about(about: Any) -> bool:
+    """Returns whether an entry may be what a run says about its data."""
+    if not isinstance(about, dict):
+        return about is None
+    numbers = [about.get(name, 0) for name in ("pairs", "context")]
+    lists = [about.get(name, []) for name in ("kinds", "files", "classes")]
+    return all(type(one) is int and one >= 0 for one in numbers) and all(
+        isinstance(one, list) and all(isinstance(text, str) for text in one) for one in lists
+    )
 
 
 def is_start(start: Any) -> bool:

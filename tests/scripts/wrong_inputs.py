@@ -202,6 +202,7 @@ RECORD_CHANGES = {
     "data": (3, "x", [3], {}, [NOWHERE]),
     "batch_norm": (None, 3),
     "updates": ("klingon", None),
+    "about": (3, "x", ["x"], {"pairs": "x"}, {"context": -1}, {"files": 3}, {"kinds": [3]}),
 }
 
 

@@ -120,6 +120,16 @@ def test_a_run_that_evaluates_the_part_valid_goes_on(tmp_path):
     assert restore_recipe("stories", {"part": "valid"}).fields.part == "validation"
 
 
+@pytest.mark.parametrize(
+    "about", [3, ["x"], {"pairs": "x"}, {"context": -1}, {"files": 3}, {"kinds": [3]}], ids=str
+)
+def test_a_record_that_says_of_its_data_what_no_run_writes_is_refused(tmp_path, about):
+    record = {"starts": [], "data": None, **RECORD, "about": about}
+    (tmp_path / "run.json").write_text(json.dumps(record))
+    with pytest.raises(ValueError, match=r"run\.json is damaged \(unexpected about "):
+        RunDirectory(tmp_path).read()
+
+
 def test_a_field_that_is_new_in_a_recipe_has_a_meaning_for_runs_from_before():
     """`recorded_fields.json` lists the fields that every run.json of a release holds."""
     recorded = json.loads((Path(__file__).parent / "recorded_fields.json").read_text())
