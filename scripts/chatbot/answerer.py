@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -54,7 +55,9 @@ class Answerer:
         self, model: keras.Model, text: TextCodec, decoding: Decoding, max_question_length: int
     ):
         self._text = text
-        self._decode = decode_questions(model, decoding, text.vocabulary)
+        function = decode_questions(model, decoding, text.vocabulary)
+        # If the function itself was called, TensorFlow would warn of a fifth decoding's graph.
+        self._graph = functools.cache(function.get_concrete_function)
         self._max_question_length = max_question_length
 
     def answer(self, questions: Sequence[Sequence[str]], *, seed: int = 0) -> list[list[Answer]]:
@@ -72,7 +75,7 @@ class Answerer:
             rows = order[start : start + BATCH_SIZE]
             batch = [encoded[row] for row in rows]
             ids = pad([question.ids for question in batch])
-            decoded = self._decode(tf.constant(ids), tf.constant([seed, start], tf.int64))
+            decoded = self._graph()(tf.constant(ids), tf.constant([seed, start], tf.int64))
             for row, found in zip(rows, self._read(decoded, batch), strict=True):
                 answers[row] = found
         return answers

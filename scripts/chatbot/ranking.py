@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -45,7 +46,7 @@ class AnswerRanker:
     def __init__(self, model: keras.Model, text: TextCodec, max_question_length: int):
         self._text = text
         self._max_question_length = max_question_length
-        self._score = score_answers(model)
+        self._graph = functools.cache(score_answers(model).get_concrete_function)
 
     def hits(
         self, questions: Sequence[Turns], answers: Sequence[str], *, seed: int = 0
@@ -81,7 +82,7 @@ class AnswerRanker:
         sums = np.zeros([2, len(answers)])
         for indices in counted([*batches_by_length(rows)], "ranking"):
             question, answer = (pad([part[index] for index in indices]) for part in rows)
-            sums[:, indices] = self._score(tf.constant(question), tf.constant(answer)).numpy()
+            sums[:, indices] = self._graph()(tf.constant(question), tf.constant(answer)).numpy()
         return sums[0], sums[1]
 
     def _encode(self, questions: Sequence[Turns], answers: Sequence[str]) -> Rows:

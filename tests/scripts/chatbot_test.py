@@ -4,7 +4,6 @@ import contextlib
 import functools
 import io
 import json
-import logging
 import os
 import pathlib
 import shutil
@@ -193,20 +192,6 @@ def test_a_beam_of_one_answers_greedily(answers_of):
     assert answers_of("--beam", "1") == answers_of()
 
 
-@pytest.fixture
-def many_chats_in_a_process():
-    """Each chat traces its function once; TensorFlow warns of those of a whole process."""
-
-    def is_other(record):
-        return "triggered tf.function retracing" not in record.getMessage()
-
-    logger = logging.getLogger("tensorflow")
-    logger.addFilter(is_other)
-    yield
-    logger.removeFilter(is_other)
-
-
-@pytest.mark.usefixtures("many_chats_in_a_process")
 def test_conversation_remembers_forgets_and_ends(run_dir, capfd, monkeypatch):
     lines = "hello\n\n/new\nplease say wai\n/quit\nnever read\n"
     monkeypatch.setattr(sys, "stdin", io.StringIO(lines))

@@ -1,6 +1,7 @@
 """Conversations: what is remembered, what commands print, and how they end."""
 
 import functools
+import logging
 import re
 
 import pytest
@@ -58,6 +59,20 @@ def test_a_chatbot_that_learned_single_pairs_answers_each_message_as_if_it_was_t
     talk = Conversation(of_pairs, DecodingOptions(), make_answerer)
     talk.hold(["rain rain rain sun", "is it bad now ?"])
     assert capsys.readouterr().out.splitlines()[1:] == alone
+
+
+def test_changing_the_decoding_again_and_again_gives_no_warning(opened):
+    warned = []
+    logger = logging.getLogger("tensorflow")
+    logger.addFilter(warned.append)  # Hides all, since it returns nothing.
+    try:
+        for beam in range(2, 7):
+            Conversation(
+                opened, DecodingOptions(beam=beam), functools.partial(open_answerer, opened)
+            ).hold(["rain ?"])
+    finally:
+        logger.removeFilter(warned.append)
+    assert [record.getMessage() for record in warned] == []
 
 
 @pytest.mark.parametrize("end", ["/quit", "quit", "exit", "退出"])
