@@ -19,7 +19,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp
 
 from towers.scripts.serving.access import open_to_pages, with_log
-from towers.scripts.serving.batching import Batcher, ClosedError, FullError
+from towers.scripts.serving.batching import Batcher, FullError
 from towers.scripts.serving.chat_request import (
     LONGEST_SHOWN,
     ChatRequest,
@@ -172,13 +172,6 @@ class Service:
                 status=429,
                 code="too_many_requests",
                 headers={"Retry-After": "1"},
-            ) from error
-        except ClosedError as error:
-            raise RefusedError(
-                "The server is stopping. Try again later.",
-                status=503,
-                code="stopping",
-                headers={"Retry-After": "5", **CLOSE},
             ) from error
 
 
