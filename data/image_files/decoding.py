@@ -77,6 +77,8 @@ def examine(encoded: bytes) -> Picture:
     """Returns what decoding a picture file finds; ValueError says why it cannot be decoded."""
     if not encoded:
         raise ValueError("the file is empty")
+    if len(encoded) <= PNG_DEPTH and (encoded.startswith(PNG_START) or is_webp(encoded)):
+        raise ValueError("the file ends too early")  # TensorFlow's error quotes its bytes.
     check_size(encoded)
     own = viewable(encoded)
     try:

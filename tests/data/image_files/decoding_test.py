@@ -52,6 +52,8 @@ def test_an_animation_is_its_first_frame():
     "encoded, reason",
     [
         (b"", "the file is empty"),
+        (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "the file ends too early"),
+        (b"RIFF\xde\xad\0\0WEBPVP8X", "the file ends too early"),
         (b"no picture", "Unknown image file format"),
         (encode(Image.new("RGB", (9, 9)), "JPEG")[:-30], "Invalid JPEG data"),
         (encode(Image.new("RGB", (9, 9)), "PNG")[:40], "PNG"),
