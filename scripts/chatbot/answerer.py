@@ -55,7 +55,7 @@ class Answerer:
         self, model: keras.Model, text: TextCodec, decoding: Decoding, max_question_length: int
     ):
         self._text = text
-        function = decode_questions(model, decoding, text.vocabulary)
+        function: Any = decode_questions(model, decoding, text.vocabulary)
         # If the function itself was called, TensorFlow would warn of a fifth decoding's graph.
         self._graph = functools.cache(function.get_concrete_function)
         self._max_question_length = max_question_length

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -46,7 +46,8 @@ class AnswerRanker:
     def __init__(self, model: keras.Model, text: TextCodec, max_question_length: int):
         self._text = text
         self._max_question_length = max_question_length
-        self._graph = functools.cache(score_answers(model).get_concrete_function)
+        score: Any = score_answers(model)
+        self._graph = functools.cache(score.get_concrete_function)
 
     def hits(
         self, questions: Sequence[Turns], answers: Sequence[str], *, seed: int = 0
