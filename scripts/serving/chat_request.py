@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 from typing import Any
 
@@ -152,7 +153,7 @@ def check_model(name: Any, rules: RequestRules, param: str | None = None) -> Non
 
 
 def read_turns(messages: Any, rules: RequestRules) -> tuple[str, ...]:
-    """Returns the texts of the messages; the last is the user's."""
+    """Returns the turns of the messages, the last the user's; those in a row of a role are one."""
     limit = rules.limits.max_messages
     if not isinstance(messages, list) or not 1 <= len(messages) <= limit:
         received = f"{len(messages)} messages" if isinstance(messages, list) else shown(messages)
@@ -169,7 +170,8 @@ def read_turns(messages: Any, rules: RequestRules) -> tuple[str, ...]:
         )
     if not turns[-1][1].strip():
         raise wrong("messages", "a question of at least one character", "a blank one")
-    return tuple(text for _, text in turns)
+    rows = itertools.groupby(turns, lambda turn: turn[0])
+    return tuple(" ".join(text for _, text in row) for _, row in rows)
 
 
 def read_role(message: Any, param: str) -> str:

@@ -54,6 +54,11 @@ def test_the_turns_are_the_texts_of_the_messages():
     assert read(messages=[said("user", parts)]).turns == ("ab",)
 
 
+def test_messages_of_one_role_in_a_row_are_one_turn_as_in_the_files_of_a_training():
+    messages = [said("user", "a"), said("user", "b"), said("assistant", "c"), said("user", "d")]
+    assert read(messages=messages).turns == ("a b", "c", "d")
+
+
 def test_what_is_null_is_not_given_and_what_asks_for_nothing_is_permitted():
     nothing = {"tools": [], "stop": None, "frequency_penalty": 0, "logprobs": False}
     assert read(**nothing, temperature=None, user="me") == ChatRequest(("hello",))
