@@ -233,7 +233,8 @@ def labels_line_up(y: Any, outputs: Any) -> bool:
     Keras's losses make one number.
 
     Args:
-        y, outputs: nests of symbolic tensors; each label has to line up with an output.
+        y, outputs: nests of symbolic tensors; each label has to line up with its output, or with
+            any if they are nested otherwise.
     """
 
     def ranks(tensor: Any) -> set[int]:
@@ -241,8 +242,13 @@ def labels_line_up(y: Any, outputs: Any) -> bool:
         return {len(shape), len(shape) - (tuple(shape[-1:]) == (1,))}
 
     labels, found = ([ranks(one) for one in keras.tree.flatten(nest)] for nest in (y, outputs))
-    is_single = any(max(one) < 2 for one in found)
-    return not is_single and all(any(one & other for other in found) for one in labels)
+    if any(max(one) < 2 for one in found):
+        return False
+    try:
+        keras.tree.assert_same_paths(y, outputs)
+    except ValueError:
+        return all(any(one & other for other in found) for one in labels)
+    return all(one & other for one, other in zip(labels, found, strict=True))
 
 
 def check_rows_apart(
@@ -373,14 +379,15 @@ def is_of_keras(metric: keras.metrics.Metric) -> bool:
 def is_by_rows(metric: keras.metrics.Metric, has_flat_labels: bool, line_up: bool) -> bool:
     """Returns whether a metric of Keras's surely has a value for each row.
 
-    It has none if it reduces another axis than the last one. Some, such as `Hinge`, compare labels
-    [rows] with each row of the outputs [rows, 1], or take their maximum over the rows, such as
-    `CategoricalAccuracy`.
+    It has none if it reduces another axis than the last one, nor a mean if labels and outputs do
+    not line up. Some, such as `Hinge`, compare labels [rows] with each row of the outputs
+    [rows, 1], or take their maximum over the rows, such as `CategoricalAccuracy`.
     """
     if not isinstance(metric, keras.metrics.MeanMetricWrapper):
-        return True
+        return line_up or not isinstance(metric, keras.metrics.Mean)
     fn, options = metric_function(metric)
     if options.get("axis", -1) != -1:
         return False
     name = getattr(fn, "__name__", "")
-    return not has_flat_labels or name.startswith("sparse_") or (line_up and name in RANKED)
+    is_ranked = line_up and (not has_flat_labels or name in RANKED)
+    return is_ranked or name.startswith("sparse_")

@@ -328,6 +328,24 @@ def test_labels_are_not_taken_for_those_of_other_rows_where_a_shard_has_as_many_
         towers.fit(model, X, Y[:, 0], towers=2, verbose=0)
 
 
+@pytest.mark.parametrize("num_outputs", [1, 2])
+@pytest.mark.parametrize("metric", ["mae", keras.metrics.RootMeanSquaredError()])
+def test_a_metric_compares_labels_with_those_of_their_own_row_and_output(metric, num_outputs):
+    """Labels [rows, 3] beside outputs [rows, 3, 3], of which each shard has 3 rows."""
+
+    def loss(y_true, y_pred):
+        return keras.ops.mean(keras.ops.square(y_pred - y_true[:, None]), axis=(1, 2))
+
+    inputs = keras.Input((3,))
+    flat = keras.layers.Dense(3)(inputs)
+    cubes = keras.layers.Reshape((3, 3))(keras.layers.Dense(9)(inputs))
+    model = keras.Model(inputs, [cubes, flat][:num_outputs])
+    model.compile("sgd", [loss, "mse"][:num_outputs], metrics=[[metric], []][:num_outputs])
+    refusals = (ValueError, tf.errors.InvalidArgumentError)
+    with pytest.raises(refusals, match=r"\[6,3\].*\[6,3,3\]|\[6,3,3\].*\[6,3\]"):
+        towers.fit(model, X, [X] * num_outputs, towers=2, verbose=0)
+
+
 def test_a_metric_that_takes_labels_of_classes_for_one_row_is_that_of_one_device():
     """`categorical_accuracy` finds the place of the largest label of all rows: here 0, then 1."""
     labels, rows = np.array([1, 0, 0, 0, 1, 0]), np.eye(3, dtype="float32")[[0] * 6]
