@@ -228,6 +228,7 @@ class OnTowers:
     def _trace(self, data: Data, options: StepOptions) -> tuple[TrainStep, list[int]]:
         """Returns the step, and the ids of the variables that it trains."""
         model, placement = self._model, self._placement
+        self._prepare(data)
         optimizer, loss_scale = split_optimizer(model, placement)
         start = SameStart(model)
         tower_fn = compiled_tower_fn(model, training=True, start=start)
@@ -248,8 +249,19 @@ class OnTowers:
         start.end()
         return step, list(map(id, model.trainable_variables))
 
+    def _prepare(self, data: Data) -> None:
+        """Prepares the model as it is, which a callback may have changed or compiled."""
+        try:
+            prepare(self._model, self._placement, data, to_trace=True)
+        except NeedsLayersError as error:
+            raise ValueError(
+                f"A callback has changed the model, which its step cannot follow: {error}. Change "
+                "and compile it between two calls of towers.fit, or compile(run_eagerly=True)."
+            ) from error
+
     def _evaluation_step(self, data: Data) -> EvaluationStep:
         model, processes = self._model, self.together.processes
+        self._prepare(data)
         start = SameStart(model)
         tower_fn = compiled_tower_fn(model, training=False, start=start)
         step = build_evaluation_step(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Sequence
 from typing import Any
@@ -33,7 +34,8 @@ def layer_calls(
     """Returns how the layers of a model are called on towers, the same until `compile`."""
     check_choice("repeated_rows", repeated_rows, REPEATED_ROWS)
     key = ("layers", tuple(devices), repeated_rows)
-    calls = kept(model, key, lambda: LayerCalls(devices, repeated_rows, trains=trains))
+    make = functools.partial(LayerCalls, devices, repeated_rows, trains=trains, owner=model)
+    calls = kept(model, key, make)
     calls.told.quiet = quiet or len(devices) == 1
     calls.trains |= trains
     return calls

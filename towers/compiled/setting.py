@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import numbers
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -26,6 +27,7 @@ from towers.devices.kernels import warn_of_slow_kernels
 from towers.devices.placement import Placement, check_present
 from towers.ground.host import HOST
 from towers.ground.private_apis import build_symbolically, compute_output_spec, flatten_layers
+from towers.layers.held import counts_of, switches_of, take_back_counts
 
 MOST = 1024  # Each tower costs a graph.
 
@@ -100,30 +102,52 @@ def tower_devices(towers: int | Sequence[str] | None) -> Sequence[str]:
     return [f"/CPU:{index + 1}" if 1 < count < cpus else HOST for index in range(count)]
 
 
-def prepare(model: keras.Model, placement: Placement, data: Data) -> None:
+def prepare(
+    model: keras.Model, placement: Placement, data: Data, *, to_trace: bool = False
+) -> None:
     """Builds a model for its data, and checks it.
+
+    Args:
+        model, placement, data: as everywhere here.
+        to_trace: whether it is traced next, as it is now: it is checked again if it has changed.
 
     Raises:
         NeedsLayersError: it holds a loss or a metric that towers cannot add, or couples rows.
     """
-
-    def reason() -> str | None:
-        try:
-            with placement.scope():
-                x, y, _ = keras.utils.unpack_x_y_sample_weight(build(model, data.spec))
-                check_no_strategy(model)
-                check_built(model, y)
-                outputs = outputs_of(model, x)
-                is_flat, line_up = has_flat(outputs), labels_line_up(y, outputs)
-                check_metrics(model, has_flat(y), has_flat_outputs=is_flat, line_up=line_up)
-                check_rows_apart(model, placement.devices, data, line_up=line_up)
-        except NeedsLayersError as error:
-            return str(error)
-        return None
-
-    found = kept(model, ("prepared", placement, key_of(data), model.optimizer), reason)
+    key = (placement, key_of(data), model.optimizer)
+    build_it = functools.partial(build, model, data.spec)
+    batch, switches = kept(
+        model, ("built", *key), lambda: (within(placement, build_it), switches_of(model))
+    )
+    found = batch
+    if not isinstance(batch, str):
+        before = counts_of(model)
+        check = functools.partial(check_built_model, model, placement.devices, data, batch)
+        now = switches_of(model) if to_trace else switches
+        found = kept(model, ("prepared", *key, now), functools.partial(within, placement, check))
+        take_back_counts(model, before)
     if found:
         raise NeedsLayersError(found)
+
+
+def within(placement: Placement, function: Callable[[], Any]) -> Any:
+    """Returns what a function returns in the scope of a placement, or why towers cannot have it."""
+    try:
+        with placement.scope():
+            return function()
+    except NeedsLayersError as error:
+        return str(error)
+
+
+def check_built_model(model: keras.Model, devices: Sequence[str], data: Data, batch: Any) -> None:
+    """Raises NeedsLayersError as `prepare` does; the batch is the symbolic one of `build`."""
+    x, y, _ = keras.utils.unpack_x_y_sample_weight(batch)
+    check_no_strategy(model)
+    check_built(model, y)
+    outputs = outputs_of(model, x)
+    is_flat, line_up = has_flat(outputs), labels_line_up(y, outputs)
+    check_metrics(model, has_flat(y), has_flat_outputs=is_flat, line_up=line_up)
+    check_rows_apart(model, devices, data, line_up=line_up)
 
 
 def compiles(model: keras.Model, placement: Placement) -> bool:

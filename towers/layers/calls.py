@@ -7,6 +7,7 @@ losses, metrics, optimizers, loops.
 from __future__ import annotations
 
 import contextlib
+import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -36,14 +37,15 @@ from towers.layers.gradient import Towers
 from towers.layers.held import (
     Held,
     attributes_of,
+    counts_of,
     is_plain,
     is_tensor,
-    leaves_of,
     put_back,
     settings_of,
-    taken_back,
+    switches_of,
+    take_back_counts,
 )
-from towers.layers.known import PLAIN, Known
+from towers.layers.known import Known
 from towers.layers.part import Call, Outcome
 from towers.layers.reads import tapes_counted
 from towers.layers.rows import Cut, even_cut, parts_of
@@ -58,6 +60,8 @@ COMPILED_LOSSES = Hook(CompileLoss, "call")
 MEAN_METRIC = Hook(keras.metrics.Mean, "update_state")
 OPTIONAL = Hook(tf.experimental.Optional, "from_value")
 REPEATED_ROWS = ("sum", "keras")
+CHANGES = "changes its attributes in its calls"
+MOST = 8  # So many states of its switches a layer is asked in.
 TAKEN, TWINS = "_is_taken_in_parts", "_twins_on_towers"  # Attributes of tensors and functions.
 
 
@@ -109,13 +113,22 @@ class LayerCalls:
         devices: one device per tower.
         repeated_rows: as in `layers_on`.
         trains: whether gradients are asked for, and what is otherwise in a training is told.
+        owner: the model whose steps they are, if it is known.
 
     Attributes:
         devices, repeated_rows, trains: as given.
         told: what is printed of how layers are called.
     """
 
-    def __init__(self, devices: Sequence[str], repeated_rows: str = "sum", *, trains: bool = True):
+    def __init__(
+        self,
+        devices: Sequence[str],
+        repeated_rows: str = "sum",
+        *,
+        trains: bool = True,
+        owner: keras.Model | None = None,
+    ):
+        self._owner = (lambda: None) if owner is None else weakref.ref(owner)
         self.devices, self.repeated_rows = tuple(devices), repeated_rows
         self.trains, self.told = trains, Told(self.devices, repeated_rows)
         self._answers, self._functions = Known(), Known()  # Of a layer, each by the call's key.
@@ -157,7 +170,9 @@ class LayerCalls:
     def _call_first(self, function: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Returns what a `tf.function` returns without a graph, in which layers can be asked."""
         self._is_first_call, self._joined = True, 0
-        losses = None if knows_rows(args) else as_in_graph
+        losses, owner = None if knows_rows(args) else as_in_graph, self._owner()
+        if owner is not None:
+            self._keep_counts(owner)
         try:
             with (
                 OPTIONAL.through(of_values),
@@ -184,11 +199,14 @@ class LayerCalls:
 
         The trace that follows is the first one, as it is on one device.
         """
-        for layer, before in self._before.values():
-            for one in list(taken_back(layer, before)):
-                if not all(isinstance(leaf, PLAIN) for leaf in leaves_of(one.value)):
-                    put_back(one)
+        for layer, before in reversed(self._before.values()):
+            take_back_counts(layer, before)
         self._before.clear()
+
+    def _keep_counts(self, layer: keras.layers.Layer) -> None:
+        """Keeps what a layer holds before its first call in the first call of a function."""
+        if id(layer) not in self._before:
+            self._before[id(layer)] = layer, counts_of(layer)
 
     def call(self, original: Any, layer: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Returns what a layer returns, its rows on towers if it treats them apart."""
@@ -197,8 +215,8 @@ class LayerCalls:
         if is_symbolic or in_stateless_scope() or not isinstance(layer, keras.layers.Layer):
             return original(layer, *args, **kwargs)
         call = Call(layer, original, args, kwargs)
-        if self._is_first_call and layer.built and id(layer) not in self._before:
-            self._before[id(layer)] = layer, attributes_of(layer, others=True)
+        if self._is_first_call and layer.built:
+            self._keep_counts(layer)
         answer = self._answer(call)
         if answer.way == INSIDE:
             return call.whole()
@@ -222,19 +240,21 @@ class LayerCalls:
     def _answer(self, call: Call) -> Answer:
         """Returns how a layer is called; it is asked when it is first called without a graph."""
         kind, objects = call.key()
-        key, known = ((kind, self.trains), objects), self._answers.of(call.layer, dict)
+        switches = switches_of(call.layer)
+        key, known = ((switches, kind, self.trains), objects), self._answers.of(call.layer, dict)
         if key not in known:
-            can_be_asked = call.layer.built and tf.executing_eagerly()
+            is_restless = len({switches, *(like[0] for like, _ in known)}) > MOST
+            can_be_asked = call.layer.built and tf.executing_eagerly() and not is_restless
             if not can_be_asked or call.has_single_rows():
                 alike = [answer for (like, _), answer in known.items() if like == key[0]]
-                return self._leave(call, alike)
+                return self._leave(call, alike, is_restless=is_restless)
             traces = needs_trace(call.layer, self.repeated_rows)
             known[key] = ask(call, self.devices, traces=traces, trains=self.trains)
             if not isinstance(call.layer, Values):
                 self.told.note(call.layer, known[key], trains=self.trains)
         return known[key]
 
-    def _leave(self, call: Call, alike: Sequence[Answer]) -> Answer:
+    def _leave(self, call: Call, alike: Sequence[Answer], *, is_restless: bool) -> Answer:
         """Returns the answer for a layer that cannot be asked now; those in it may be cut.
 
         Calls are alike that are of its kind, with other objects as arguments.
@@ -243,7 +263,7 @@ class LayerCalls:
             return alike[0]
         is_single = tf.executing_eagerly() and call.has_single_rows()
         when = "with one row in each argument" if is_single else "within a graph"
-        answer = not_cut(call, f"was first called {when}")
+        answer = not_cut(call, CHANGES if is_restless else f"was first called {when}")
         if answer.way == WHOLE and not isinstance(call.layer, Values):
             self.told.note_unasked(call.layer, answer.reason)
         return answer

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -11,7 +12,7 @@ import keras
 import tensorflow as tf
 
 from towers.ground.private_apis import added_losses, flatten_layers
-from towers.layers.known import as_key
+from towers.layers.known import PLAIN, as_key
 
 TENSORS = (tf.Tensor, tf.SparseTensor, tf.RaggedTensor, tf.IndexedSlices)
 
@@ -67,6 +68,31 @@ def settings_of(layer: Any) -> tuple[Any, ...]:
     return tuple(found)
 
 
+def switches_of(layer: Any) -> tuple[Any, ...]:
+    """Returns the numbers, texts and flags that a layer and what is in it hold.
+
+    Python code of a user's may take another branch with others.
+    """
+    found: list[Any] = []
+    for place, owner in enumerate([] if is_plain(layer) else owners_in(layer)):
+        for name in vars(owner).keys() - names_of_keras():
+            leaves = list(leaves_of(vars(owner)[name]))
+            if leaves and are_plain(leaves):
+                found.append((place, name, tuple(map(as_key, leaves))))
+    return tuple(sorted(found))
+
+
+def are_plain(leaves: Iterable[Any]) -> bool:
+    """Returns whether all values are numbers, texts, flags and the like."""
+    return all(isinstance(one, PLAIN) for one in leaves)
+
+
+@functools.cache
+def names_of_keras() -> frozenset[str]:
+    """Returns the names of the attributes that Keras gives all models and layers."""
+    return frozenset((*vars(keras.Model(name="any")), *vars(keras.layers.Layer(name="any"))))
+
+
 def leaves_of(value: Any) -> Iterator[Any]:
     """Yields a value, or what a container holds in it, whatever its keys are."""
     if isinstance(value, (dict, list, tuple, set)):
@@ -78,7 +104,8 @@ def leaves_of(value: Any) -> Iterator[Any]:
 
 def is_of_keras(value: Any) -> bool:
     """Returns whether an object is one of Keras's or a variable; its own attributes are asked."""
-    known = isinstance(value, (keras.layers.Layer, keras.Variable, bool, int, float, str))
+    kinds = (keras.layers.Layer, keras.optimizers.Optimizer, keras.metrics.Metric, keras.Variable)
+    known = isinstance(value, (*kinds, bool, int, float, str))
     named = ("keras.", "tensorflow.", "towers.compiled.")  # What `fit` keeps on a model.
     return known or value is None or type(value).__module__.startswith(named)
 
@@ -111,6 +138,31 @@ def taken_back(layer: Any, before: dict[tuple[int, str], Held]) -> Iterator[Stor
                 fill(old.value, old.contents)
                 vars(owner)[name] = old.value
             yield Stored(owner, name, *((contents, value) if is_same else (value, None)))
+
+
+def counts_of(layer: Any) -> dict[tuple[int, str], Held]:
+    """Returns the attributes of a layer and what is in it, but of none that is built later."""
+    found = attributes_of(layer, others=True)
+    return {key: held for key, held in found.items() if not is_built_later(held.owner)}
+
+
+def is_built_later(owner: Any) -> bool:
+    """Returns whether an owner is a layer that its first call builds in its own way."""
+    if not isinstance(owner, keras.layers.Layer) or owner.built:
+        return False
+    return type(owner).build not in (keras.layers.Layer.build, keras.Model.build)
+
+
+def take_back_counts(layer: Any, before: dict[tuple[int, str], Held]) -> None:
+    """Gives attributes the numbers, texts and flags that `counts_of` found before some calls.
+
+    Objects that these calls have made stay.
+    """
+    owners = {number for number, _ in before}
+    for one in list(taken_back(layer, before)):
+        is_count = are_plain(leaves_of(one.value))
+        if not is_count or one.name in names_of_keras() or id(one.owner) not in owners:
+            put_back(one)
 
 
 class SameStart:

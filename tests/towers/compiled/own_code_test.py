@@ -327,3 +327,80 @@ def test_gradients_that_need_a_graph_are_told():
     model.compile("sgd")
     with pytest.raises(ValueError, match=r"calls tf\.gradients, which needs a graph.*GradientTape"):
         fit(model, X, Y)
+
+
+class Switched(keras.layers.Layer):
+    """Couples the rows once a callback or its own calls have switched it on."""
+
+    is_on, calls, last_apart = False, 0, 10**6
+
+    def call(self, inputs, training=False):
+        self.calls += bool(training)
+        if self.is_on or self.calls > self.last_apart:
+            return inputs - keras.ops.mean(inputs, 0)
+        return inputs
+
+
+class InTurnByHand(keras.Sequential):
+    def train_step(self, data):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean((self(data[0], training=True) - data[1]) ** 2)
+        variables = self.trainable_variables
+        self.optimizer.apply(tape.gradient(loss, variables), variables)
+        return {"loss": loss}
+
+
+class SwitchesOn(keras.callbacks.Callback):
+    def on_epoch_begin(self, epoch, logs=None):
+        if epoch == 1:
+            self.model.layers[1].is_on = True
+            self.model.make_train_function(force=True)
+
+
+def switched(kind=keras.Sequential, **options):
+    keras.utils.set_random_seed(1)
+    parts = [keras.layers.Dense(3, "tanh"), Switched(), keras.layers.Dense(2)]
+    model = kind([keras.Input((4,)), *parts])
+    model.compile("sgd", "mse", **options)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("kind", "last_apart", "eager"),
+    [
+        (keras.Sequential, Switched.last_apart, True),
+        (keras.Sequential, 2, True),
+        (InTurnByHand, Switched.last_apart, False),
+    ],
+    ids=["eagerly", "by calls eagerly", "by a step of its own"],
+)
+def test_a_layer_is_asked_again_once_it_may_take_another_branch(kind, last_apart, eager):
+    ends = []
+    for train in (kind.fit, functools.partial(towers.fit, towers=tower_devices(2))):
+        model = switched(kind, run_eagerly=eager)
+        model.layers[1].last_apart = last_apart
+        callbacks = [SwitchesOn()] if last_apart > 2 else []
+        options = {"batch_size": 8, "epochs": 3, "shuffle": False, "verbose": 0}
+        train(model, X[:16], Y[:16], callbacks=callbacks, **options)
+        ends.append(model.get_weights())
+    for one, other in zip(*ends, strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-6)
+
+
+def test_a_callback_that_has_the_rows_coupled_is_told_that_a_step_cannot_follow():
+    with pytest.raises(ValueError, match=r"A callback has changed .* couples the rows .* Change"):
+        fit(switched(), X, Y, epochs=2, callbacks=[SwitchesOn()])
+
+
+class CountsItsSteps(InTurnByHand):
+    steps = 0
+
+    def train_step(self, data):
+        self.steps += 1
+        return super().train_step(data)
+
+
+def test_a_step_that_counts_its_traces_is_cut_as_others_are(capsys):
+    model = switched(CountsItsSteps)
+    fit(model, X, Y, verbose=2)
+    assert model.steps == 1 and "alone runs" not in capsys.readouterr().out
