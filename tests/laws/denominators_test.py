@@ -199,3 +199,12 @@ def test_losses_and_weights_that_do_not_match_are_refused():
             lambda *made: train_on_towers(*made, 1),
             lambda model: lambda batch: ((tf.reduce_sum(model(batch[0])), 0.0), (1.0,), {}),
         )
+
+
+def test_numbers_of_python_are_exact_as_weights_and_metrics():
+    def make_tower_fn(model):
+        return lambda batch: (tf.reduce_sum(model(batch[0])), 0.3, {"third": (0.1, 0.3)})
+
+    _, results = trained(lambda *made: train_on_towers(*made, 1), make_tower_fn)
+    assert float(results[0].weight) == 0.3
+    assert float(results[0].metrics["third"]) == 0.1 / 0.3

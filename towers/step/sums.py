@@ -135,13 +135,18 @@ def metric_sums(value: Any, weight: tf.Tensor, nonempty: tf.Tensor) -> MetricSum
 
     A sum that is not divided keeps its dtype.
     """
+
+    def counted(one: Any) -> tf.Tensor:  # A number of Python's is float32 of its own accord.
+        number = tf.convert_to_tensor(one, dtype_hint=weight.dtype)
+        return tf.cast(number, weight.dtype) * nonempty
+
     if not isinstance(value, tuple):
-        return tf.cast(value, weight.dtype) * nonempty, weight
+        return counted(value), weight
     total, total_weight = value
     if total_weight is None:
         total = tf.convert_to_tensor(total)
         return total * tf.cast(nonempty, total.dtype), None
-    return tf.cast(total, weight.dtype) * nonempty, tf.cast(total_weight, weight.dtype) * nonempty
+    return counted(total), counted(total_weight)
 
 
 def finish_sums(sums: TowerSums, size: tf.Tensor) -> TowerSums:

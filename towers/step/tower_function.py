@@ -192,7 +192,10 @@ def check_results(results: Any) -> Results:
 def check_loss(loss: Any, weight: Any) -> tuple[tf.Tensor, tf.Tensor | None]:
     """Returns a loss and its weight as tensors, float32 for 16 bits; the weight None stays None."""
     loss = tf.convert_to_tensor(loss)
-    weight = None if weight is None else tf.convert_to_tensor(weight)
+    if loss.dtype in (tf.float16, tf.bfloat16):
+        loss = tf.cast(loss, tf.float32)
+    # A number of Python's is float32 of its own accord.
+    weight = None if weight is None else tf.convert_to_tensor(weight, dtype_hint=loss.dtype)
     shape = () if weight is None else weight.shape
     if loss.shape.rank != 0 or tuple(shape) != () or not loss.dtype.is_floating:
         raise ValueError(
@@ -201,8 +204,6 @@ def check_loss(loss: Any, weight: Any) -> tuple[tf.Tensor, tf.Tensor | None]:
             f"{loss.dtype.name}, and a weight of shape {shape}; "
             "use tf.reduce_sum, not the mean."
         )
-    if loss.dtype in (tf.float16, tf.bfloat16):
-        loss = tf.cast(loss, tf.float32)
     return loss, weight
 
 

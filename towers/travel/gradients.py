@@ -189,7 +189,7 @@ def clip_factor(norm: tf.Tensor, clip_norm: float | None) -> tf.Tensor:
     """
     if clip_norm is None:
         return tf.ones_like(norm)
-    return clip_norm / tf.maximum(norm, tf.cast(clip_norm, norm.dtype))
+    return clip_norm / tf.maximum(norm, clip_norm)
 
 
 def square_sum(gradient: tf.Tensor | tf.IndexedSlices, dtype: tf.DType) -> tf.Tensor:

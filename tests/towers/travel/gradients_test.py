@@ -152,6 +152,7 @@ def test_clipped_norm_is_at_most_clip_norm_and_small_ones_are_left(norm, clip_no
 def test_clip_factor_is_one_without_clipping_and_at_norm_zero():
     assert float(clip_factor(tf.constant(7.0), None)) == 1.0
     assert float(clip_factor(tf.constant(0.0), 0.5)) == 1.0
+    assert float(clip_factor(tf.constant(0.01, tf.float64), 0.1)) == 1.0
 
 
 class Recorder(keras.optimizers.SGD):
