@@ -97,6 +97,9 @@ def whiten(layer: layers.Conv2D, batches: Iterable[tf.Tensor]) -> None:
         layer: a built convolution with twice as many filters as a patch has numbers.
         batches: images as the layer sees them, [batch, height, width, channels], at least one
             batch; the first 5,000 images or so count.
+
+    Raises:
+        ValueError: there are no images.
     """
     height, width, channels, _ = layer.kernel.shape
     size = height * width * channels
@@ -110,6 +113,11 @@ def whiten(layer: layers.Conv2D, batches: Iterable[tf.Tensor]) -> None:
         num_images, num_patches = num_images + len(images), num_patches + len(patches)
         if num_images >= WHITENED_IMAGES:
             break
+    if not num_patches:
+        raise ValueError(
+            f"whiten takes batches of images of at least {height} x {width} pixels. Received "
+            f"{num_images} images without a patch of that size; pass some of the training data."
+        )
     values, vectors = np.linalg.eigh(moments / num_patches)
     kernel = (vectors / np.sqrt(values + SMALLEST_VARIANCE))[:, ::-1]
     layer.kernel.assign(np.reshape(np.concatenate([kernel, -kernel], 1), layer.kernel.shape))

@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from towers.ground.arguments import check_above_0, check_at_least, check_not_negative
+from towers.ground.arguments import check_above_0, check_at_least, check_not_negative, is_number
 
 # `step(tokens: int32 [rows], state) -> (logits [rows, vocabulary], state)`.
 DecoderStep = Callable[[tf.Tensor, Any], tuple[tf.Tensor, Any]]
@@ -54,13 +54,16 @@ class Decoding:
             if getattr(self, name) is not None:
                 check_at_least(1, **{name: getattr(self, name)})
         temperature = self.temperature
-        if temperature is not None and not LEAST_TEMPERATURE <= temperature < float("inf"):
+        if temperature is not None and not (
+            is_number(temperature) and LEAST_TEMPERATURE <= temperature < float("inf")
+        ):
             raise ValueError(
-                f"temperature must be at least {LEAST_TEMPERATURE:g}. Received {temperature}; for "
-                "the most probable token, leave it out."
+                f"temperature must be at least {LEAST_TEMPERATURE:g}. Received {temperature!r}; "
+                "for the most probable token, leave it out."
             )
-        if self.top_p is not None and not 0 < self.top_p <= 1:
-            raise ValueError(f"top_p must be above 0 and at most 1. Received {self.top_p}.")
+        top_p = self.top_p
+        if top_p is not None and not (is_number(top_p) and 0 < top_p <= 1):
+            raise ValueError(f"top_p must be above 0 and at most 1. Received {top_p!r}.")
         check_above_0(repetition_penalty=self.repetition_penalty)
         check_not_negative(length_penalty=self.length_penalty)
         if self.samples and self.beam_size > 1:

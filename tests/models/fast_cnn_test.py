@@ -56,6 +56,13 @@ def test_whitened_patches_have_the_identity_as_second_moments():
     assert (np.diff(variances) < 0).all()
 
 
+def test_whitening_without_images_is_refused():
+    layer = keras.layers.Conv2D(24, 2, use_bias=False)
+    layer.build([None, 12, 11, 3])
+    with pytest.raises(ValueError, match=r"at least 2 x 2 pixels\. Received 0 images"):
+        whiten(layer, [])
+
+
 @pytest.mark.parametrize("filters", [2, 3, 7])
 def test_dirac_passes_the_inputs_on(filters):
     keras.utils.set_random_seed(0)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from towers.ground.arguments import check_at_least
+from towers.ground.arguments import check_at_least, check_not_negative
 from towers.loop.rates import Rates, Window
 from towers.loop.updates import Action, StepReport
 
@@ -32,12 +32,14 @@ def every(
         epochs: whether to run it at the end of each epoch.
 
     Raises:
-        ValueError: no condition is given, or steps is below 1.
+        ValueError: no condition is given, steps is below 1, or seconds below 0.
     """
     if steps is None and seconds is None and not epochs:
         raise ValueError("every() needs steps, seconds or epochs=True. Received none of them.")
     if steps is not None:
         check_at_least(1, steps=steps)
+    if seconds is not None:
+        check_not_negative(seconds=seconds)
     last_time = time.monotonic()
 
     def periodic(report: StepReport) -> None:

@@ -196,12 +196,13 @@ def check_loss(loss: Any, weight: Any) -> tuple[tf.Tensor, tf.Tensor | None]:
         loss = tf.cast(loss, tf.float32)
     # A number of Python's is float32 of its own accord.
     weight = None if weight is None else tf.convert_to_tensor(weight, dtype_hint=loss.dtype)
-    shape = () if weight is None else weight.shape
-    if loss.shape.rank != 0 or tuple(shape) != () or not loss.dtype.is_floating:
+    shape, kind = ((), "") if weight is None else (weight.shape, f" and {weight.dtype.name}")
+    is_scalar = weight is None or is_number(weight)
+    if loss.shape.rank != 0 or not is_scalar or not loss.dtype.is_floating:
         raise ValueError(
             "A tower function returns the loss summed over the shard, a floating-point scalar, "
             f"and its weight, a scalar. Received a loss of shape {loss.shape} and "
-            f"{loss.dtype.name}, and a weight of shape {shape}; "
+            f"{loss.dtype.name}, and a weight of shape {shape}{kind}; "
             "use tf.reduce_sum, not the mean."
         )
     return loss, weight
@@ -214,17 +215,27 @@ def check_metric(name: str, value: Any) -> None:
             f"The engine reports {', '.join(RESERVED_METRICS)} itself. Received a metric named "
             f"{name!r}; rename it."
         )
+    if not isinstance(name, str):
+        raise ValueError(f"A metric's name is a text, such as 'accuracy'. Received {name!r:.80}.")
     if isinstance(value, tuple) and len(value) == 2 and value[1] is None:
         return
     parts = value if isinstance(value, tuple) else (value,)
-    shapes = [tuple(tf.convert_to_tensor(part).shape) for part in parts]
     is_pair = isinstance(value, tuple)
-    if len(parts) != 1 + is_pair or any(shape != () for shape in shapes):
+    if len(parts) != 1 + is_pair or not all(map(is_number, parts)):
+        found = [tuple(part.shape) if hasattr(part, "shape") else part for part in parts]
         raise ValueError(
             "A metric is a sum over the shard (a scalar), a pair of scalars (sum, weight), or a "
             f"pair (sum, None) of any shape, which is not divided. Received {name!r} with shapes "
-            f"{shapes}; use tf.reduce_sum, not the mean."
+            f"{found!r:.80}; use tf.reduce_sum, not the mean."
         )
+
+
+def is_number(value: Any) -> bool:
+    """Returns whether a value is a scalar, or a tensor of one, that is no text."""
+    if value is None:
+        return False
+    tensor = tf.convert_to_tensor(value)
+    return tuple(tensor.shape) == () and tensor.dtype != tf.string
 
 
 def check_kinds(

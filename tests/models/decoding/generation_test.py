@@ -241,6 +241,8 @@ def test_decoding_works_in_a_saved_model(tmp_path):
         ({"n_best": 2}, "n_best must be at most beam_size"),
         ({"beam_size": 2, "top_k": 5}, "cannot be combined"),
         ({"temperature": 0.0}, "temperature must be at least"),
+        ({"temperature": "hot"}, r"temperature must be at least 1e-30\. Received 'hot'"),
+        ({"top_p": "0.9"}, r"top_p must be above 0 and at most 1\. Received '0\.9'"),
         ({"temperature": 1e-38}, "at least 1e-30"),
         ({"top_p": 1.5}, "top_p must be above 0 and at most 1"),
         ({"repetition_penalty": 0.0}, "repetition_penalty must be above 0"),

@@ -30,7 +30,15 @@ def test_an_action_runs_when_it_is_due(options, expected):
     assert steps_of(lambda action: actions.every(action, **options)) == expected
 
 
-@pytest.mark.parametrize("options, message", [({}, "needs steps, seconds"), ({"steps": 0}, "0")])
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({}, "needs steps, seconds"),
+        ({"steps": 0}, "0"),
+        ({"seconds": -1}, r"seconds must not be negative\. Received -1"),
+        ({"seconds": "5"}, r"seconds must be a finite number\. Received '5'"),
+    ],
+)
 def test_a_period_is_needed(options, message):
     with pytest.raises(ValueError, match=message):
         actions.every(print, **options)
