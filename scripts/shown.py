@@ -93,10 +93,19 @@ def shows_colours(file: TextIO) -> bool:
 def without_nodes(message: str) -> str:
     """Returns a message of TensorFlow without the nodes of its graphs, in one line.
 
+    Of several errors, such as one in each tower, it is the first.
+
     >>> without_nodes("{{function_node Next}} a.jpg; No such file\\n\\t [[{{node Read}}]]")
     'a.jpg; No such file'
+    >>> without_nodes("Two root error(s) found.\\n (0) INTERNAL: full\\n (1) INTERNAL: full, too")
+    'full'
+    >>> without_nodes("Detected at node a/b defined at:\\n<stack traces unavailable>\\nfull")
+    'full'
     """
-    message = re.sub(r"\[\[.*?\]\]|\{\{.*?\}\}|\[Op:.*?\]| name:\s*$", "", message)
+    first = re.search(r"root error\(s\) found\.\s*\(0\) [A-Z_]+: (.*?)\s\(1\) ", message, re.DOTALL)
+    message = first[1] if first else message
+    nodes = r"\[\[.*?\]\]|\{\{.*?\}\}|\[Op:.*?\]| name:\s*$"
+    message = re.sub(rf"{nodes}|Detected at node [^<]*<stack traces unavailable>", "", message)
     return " ".join(message.split())
 
 
