@@ -49,6 +49,12 @@ def was_interrupted() -> bool:
     return bool(_NOTED)
 
 
+def end_if_interrupted() -> None:
+    """Raises KeyboardInterrupt if a Ctrl-C was noted; call it before what takes long."""
+    if _NOTED:
+        raise KeyboardInterrupt
+
+
 def _note(number: int, frame: FrameType | None) -> NoReturn:
     _NOTED.append(number)
     raise KeyboardInterrupt

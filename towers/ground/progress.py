@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
+from towers.ground.interrupts import end_if_interrupted
+
 if TYPE_CHECKING:
     import tqdm
 
@@ -23,7 +25,11 @@ def progress(total: int | None, what: str, unit: str) -> tqdm.tqdm:
         total: how many there are to count, by `update`; None if that is not known.
         what: is done.
         unit: of what is counted; bytes (`B`) are shown in thousands and millions.
+
+    Raises:
+        KeyboardInterrupt: a Ctrl-C was lost before (`towers.ground.interrupts`).
     """
+    end_if_interrupted()
     import tqdm  # It takes a while, and no help needs it.
 
     hidden = (total is not None and total < 2) or not sys.stderr.isatty()

@@ -13,7 +13,7 @@ from types import FrameType
 
 from towers.batches.feed import StopTraining, unwatch, watch
 from towers.ground.arguments import check_above_0
-from towers.ground.interrupts import ending_signals, handling, was_interrupted
+from towers.ground.interrupts import end_if_interrupted, ending_signals, handling
 from towers.loop.updates import Action, StepReport
 from towers.processes.processes import NO_SIGNAL, Processes
 
@@ -62,8 +62,7 @@ def stop_on_signals() -> Iterator[StopSignals]:
     Raises:
         KeyboardInterrupt: a Ctrl-C was lost before (`towers.ground.interrupts`).
     """
-    if was_interrupted():
-        raise KeyboardInterrupt
+    end_if_interrupted()
     signals = StopSignals()
     watch(signals.received)
 
