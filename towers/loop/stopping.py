@@ -14,6 +14,7 @@ from types import FrameType
 from towers.batches.feed import StopTraining, unwatch, watch
 from towers.ground.arguments import check_above_0
 from towers.ground.interrupts import end_if_interrupted, ending_signals, handling
+from towers.ground.progress import count_of
 from towers.loop.updates import Action, StepReport
 from towers.processes.processes import NO_SIGNAL, Processes
 
@@ -184,5 +185,6 @@ class Best:
         if self.stale >= patience:
             reached = "none" if self.value is None else f"{self.value:.4f} at step {self.step}"
             raise StopTraining(
-                f"{self.metric} has not improved for {self.stale} evaluations (best: {reached})"
+                f"{self.metric} has not improved for {count_of(self.stale, 'evaluation')} (best: "
+                f"{reached})"
             )

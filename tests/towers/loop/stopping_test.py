@@ -45,6 +45,8 @@ def test_training_stops_early_after_patience_evaluations():
     for step, value in enumerate([0.5, 0.4], 1):
         best.improves(step, {"accuracy": value})
         stop(report_of(step))
+    with pytest.raises(StopTraining, match=r"not improved for 1 evaluation \(best"):
+        best.check(1)
     best.improves(3, {"accuracy": 0.3})
     with pytest.raises(StopTraining, match=r"not improved for 2.*best: 0\.5000 at step 1"):
         stop(report_of(3))
