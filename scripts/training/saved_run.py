@@ -151,10 +151,13 @@ def open_evaluation(options: EvaluateOptions) -> tuple[Session, towers.checkpoin
         load_text(directory, record.get("text_digest"), type(session.data.text))
     check_text(directory.text, session.data.text)
     check_classes(record.get("about"), session.data.about)
-    if not is_other and session.data.key not in (None, record.get("data_key")):
+    is_changed = session.data.key not in (None, record.get("data_key"))
+    share = getattr(recipe.fields, "validation_share", None)
+    if not is_other and (is_changed or fields.get("validation_share", share) != share):
         warnings.warn(
-            "The data, or how it is prepared, is no longer what the run was trained with, so what "
-            "is evaluated may have been trained on. Put it back as it was, or give other --data.",
+            "The data, or how it is prepared or split, is no longer what the run was trained with, "
+            "so what is evaluated may have been trained on. Put it back as it was, or give other "
+            "--data.",
             RuntimeWarning,
             stacklevel=2,
         )

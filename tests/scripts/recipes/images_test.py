@@ -178,6 +178,8 @@ def test_wrong_input_is_named_with_the_remedy(tmp_path, capsys):
         assert main(arguments) == 2, arguments
         assert message in capsys.readouterr().err
     assert main(["evaluate", "run", "--data", "fewer"]) == 0
+    with pytest.warns(RuntimeWarning, match="prepared or split, is no longer what the run"):
+        assert main(["evaluate", "run", "--set", "validation_share=0.5"]) == 0
     assert main(["predict", "run", "fewer/blue/a b 0.jpg"]) == 0
     (tmp_path / "my pictures").rename(tmp_path / "moved")  # What was trained, it says without them.
     assert main(["predict", "run", "fewer/blue/a b 0.jpg"]) == 0
