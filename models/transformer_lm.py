@@ -18,6 +18,7 @@ from towers.models.language_model import LanguageModel
 from towers.models.text_layers import Embedding, FeedForward, Projection
 
 FEED_FORWARDS = ("gelu", "swiglu")
+INITIAL_SCALE = 0.02  # With larger ones the tied table predicts that each token comes again.
 State = dict[str, Any]  # present: [batch, window]; layers: keys and values of each layer.
 
 
@@ -75,7 +76,9 @@ class TransformerLanguageModel(LanguageModel):
 
     The decoder of Vaswani et al. 2017 with the normalisation before each part (Xiong et al. 2020),
     rotary positions (Su et al. 2021) and keys and values that groups of heads share (Ainslie et
-    al. 2023, "GQA"). The output projection is the embedding table (Press and Wolf 2017).
+    al. 2023, "GQA"). The output projection is the embedding table (Press and Wolf 2017), which
+    begins with the standard deviation of GPT-2 (Radford et al. 2019): all tokens are about as
+    likely then.
 
     Args:
         vocabulary_size: number of ids.
@@ -128,7 +131,7 @@ class TransformerLanguageModel(LanguageModel):
         ]
         self.window = window
         self.hidden_size = size
-        self.embedding = Embedding(vocabulary_size, size, scale=size**-0.5, name="embedding")
+        self.embedding = Embedding(vocabulary_size, size, scale=INITIAL_SCALE, name="embedding")
         self.embedding_dropout = layers.Dropout(dropout_rate, name="embedding_dropout")
         self.blocks = blocks
         self.norm = layers.LayerNormalization(name="norm")

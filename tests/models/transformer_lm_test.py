@@ -135,3 +135,13 @@ def test_the_state_has_the_dtype_of_the_layers(policy, dtype):
 def test_wrong_arguments_are_refused(wrong, message):
     with pytest.raises(ValueError, match=message):
         make_model(**wrong)
+
+
+def test_before_training_all_tokens_are_about_as_likely():
+    """The loss is that of as many equally likely tokens, also where the input token comes again."""
+    keras.utils.set_random_seed(0)
+    model = TransformerLanguageModel(1000, size=64, feed_forward_size=64, num_layers=2, window=9)
+    tokens = tf.random.stateless_uniform([8, 20], [1, 2], 0, 1000, tf.int32)
+    logits = model.projection(model.hidden(tokens)[0])
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(tf.roll(tokens, -1, 1), logits)
+    assert abs(float(tf.reduce_mean(losses)) - np.log(1000)) < 0.1
