@@ -228,7 +228,7 @@ class OnTowers:
     def _trace(self, data: Data, options: StepOptions) -> tuple[TrainStep, list[int]]:
         """Returns the step, and the ids of the variables that it trains."""
         model, placement = self._model, self._placement
-        self._prepare(data)
+        self._prepare(data, options.accumulate)
         optimizer, loss_scale = split_optimizer(model, placement)
         start = SameStart(model)
         tower_fn = compiled_tower_fn(model, training=True, start=start)
@@ -249,8 +249,13 @@ class OnTowers:
         start.end()
         return step, list(map(id, model.trainable_variables))
 
-    def _prepare(self, data: Data) -> None:
-        """Prepares the model as it is, which a callback may have changed or compiled."""
+    def _prepare(self, data: Data, num_parts: int = 1) -> None:
+        """Prepares the model as it is, which a callback may have changed or compiled.
+
+        One tower takes all rows together, unless it cuts them into parts.
+        """
+        if len(self._placement.devices) * num_parts == 1:
+            return
         try:
             prepare(self._model, self._placement, data, to_trace=True)
         except NeedsLayersError as error:

@@ -366,17 +366,18 @@ def switched(kind=keras.Sequential, **options):
 
 
 @pytest.mark.parametrize(
-    ("kind", "last_apart", "eager"),
+    ("kind", "last_apart", "eager", "count"),
     [
-        (keras.Sequential, Switched.last_apart, True),
-        (keras.Sequential, 2, True),
-        (InTurnByHand, Switched.last_apart, False),
+        (keras.Sequential, Switched.last_apart, True, 2),
+        (keras.Sequential, 2, True, 2),
+        (InTurnByHand, Switched.last_apart, False, 2),
+        (keras.Sequential, Switched.last_apart, False, 1),
     ],
-    ids=["eagerly", "by calls eagerly", "by a step of its own"],
+    ids=["eagerly", "by calls eagerly", "by a step of its own", "by one tower"],
 )
-def test_a_layer_is_asked_again_once_it_may_take_another_branch(kind, last_apart, eager):
+def test_a_layer_is_asked_again_once_it_may_take_another_branch(kind, last_apart, eager, count):
     ends = []
-    for train in (kind.fit, functools.partial(towers.fit, towers=tower_devices(2))):
+    for train in (kind.fit, functools.partial(towers.fit, towers=tower_devices(count))):
         model = switched(kind, run_eagerly=eager)
         model.layers[1].last_apart = last_apart
         callbacks = [SwitchesOn()] if last_apart > 2 else []
