@@ -14,7 +14,7 @@ from towers.scripts.wrong_input import as_many_as_fit
 if TYPE_CHECKING:
     from towers.scripts.training.plan import Plan
 
-SHOWN = 110  # Characters of the differences that an error lists.
+SHOWN = 100  # Characters of the differences that an error lists.
 
 
 @contextlib.contextmanager
