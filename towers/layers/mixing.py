@@ -20,7 +20,7 @@ from towers.layers.near import near
 from towers.layers.part import Call, Outcome
 from towers.layers.scope import CallScope
 from towers.layers.sources import is_differentiable
-from towers.layers.traced import trace_of
+from towers.layers.traced import TRACED, trace_of
 from towers.variables.tower_scope import depends_on
 
 ROWS = 211  # A prime that hardly any axis has but that of rows.
@@ -88,7 +88,8 @@ def meetings_in(
     """Returns what a trace with `ROWS` rows computes for some rows from others.
 
     Another trace, with a few rows, is run: with the same rows, and with each half of them moved.
-    In no tensor the other half may move with it, however little of that comes out.
+    In no tensor the other half may move with it, however little of that comes out. Rows are taken to
+    meet in what the other trace does not have.
 
     Args:
         call, rows: as in `ask`.
@@ -103,7 +104,8 @@ def meetings_in(
     def trace(values: list[tf.Tensor]) -> list[tf.Tensor]:
         given, own = values[: len(rows)], values[len(rows) :]
         part = {index: tf.identity(one) for index, one in zip(rows, given, strict=True)}
-        call.part(part, dict(zip(masks, own, strict=True)), scope)
+        with tf.name_scope(TRACED):
+            call.part(part, dict(zip(masks, own, strict=True)), scope)
         operations: list[Any] = part[rows[0]].graph.get_operations()
         made = [one for operation in operations for one in operation.outputs]
         made = [one for one in made if one.name in found and one.dtype == found[one.name].dtype]
@@ -116,7 +118,8 @@ def meetings_in(
     with draws_by_row(0, FEW), branches_merged():
         run = tf.function(trace, autograph=False).get_concrete_function(whole)
     columns = zip(names, run(whole), run(moved), run(others), strict=True)
-    return [found[name] for name, *three in columns if meets(found[name], *three)]
+    met = {name for name, *three in columns if meets(found[name], *three)}
+    return [found[name] for name in met | (found.keys() - set(names))]
 
 
 def following_from(tensors: Sequence[tf.Tensor], graph: tf.Graph) -> list[tf.Tensor]:

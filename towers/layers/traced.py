@@ -16,6 +16,7 @@ from towers.layers.scope import CallScope, captured_in, graph_of
 from towers.layers.sources import is_differentiable
 from towers.variables.tower_scope import depends_on
 
+TRACED = "traced"  # Where names are the same in every trace, whatever its arguments are called.
 CUSTOM = b"CustomGradient-"  # What TensorFlow calls those in a graph.
 STOPPED = b"StopGradient"
 ASSIGNMENT = re.compile(rb"Assign\w*VariableOp|ResourceScatter")
@@ -121,7 +122,8 @@ def trace_of(call: Call, specs: Sequence[Any], masked: Sequence[int] = ()) -> tu
     def trace(tensors: list[tf.Tensor]) -> None:
         count = len(tensors) - len(masked)
         again = call.with_tensors(tensors[:count], dict(zip(masked, tensors[count:], strict=True)))
-        found.append((again, again.part({}, {}, CallScope(0))))
+        with tf.name_scope(TRACED):
+            found.append((again, again.part({}, {}, CallScope(0))))
 
     graph_of(trace, list(specs))
     return found[0]

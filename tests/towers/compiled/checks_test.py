@@ -465,6 +465,26 @@ def test_a_layer_that_couples_rows_of_its_range_alone_ends_as_on_one_device():
         np.testing.assert_allclose(other, one, rtol=0, atol=1e-6)
 
 
+def of_pairs(y_true, y_pred):
+    """How far each row is behind those that should be behind it."""
+    behind = keras.ops.cast(y_true > keras.ops.transpose(y_true), y_pred.dtype)
+    return keras.ops.mean(behind * keras.ops.softplus(keras.ops.transpose(y_pred) - y_pred), axis=1)
+
+
+def test_a_loss_of_pairs_of_which_the_first_batch_has_none_ends_as_on_one_device():
+    keras.backend.clear_session()  # The layer that is asked has the name of an argument.
+    ranks = np.repeat([0.0, 1.0, 2.0, 0.0], [6, 2, 2, 2])[:, None]
+    weights = []
+    for fit, more in ((keras.Model.fit, {}), (towers.fit, {"towers": tower_devices(2)})):
+        keras.utils.set_random_seed(1)
+        model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+        model.compile(keras.optimizers.SGD(1.0), of_pairs)
+        fit(model, np.tile(X, (2, 1)), ranks, batch_size=6, shuffle=False, verbose=0, **more)
+        weights.append(model.get_weights())
+    for one, other in zip(*weights, strict=True):
+        np.testing.assert_allclose(other, one, rtol=0, atol=1e-6)
+
+
 class Centring(keras.layers.Layer):
     """Couples rows in training alone; Keras tells it of training by the call around it."""
 
