@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -88,8 +88,9 @@ def meetings_in(
     """Returns what a trace with `ROWS` rows computes for some rows from others.
 
     Another trace, with a few rows, is run: with the same rows, and with each half of them moved.
-    In no tensor the other half may move with it, however little of that comes out. Rows are taken to
-    meet in what the other trace does not have.
+    In no tensor the other half may move with it, however little of that comes out. Rows meet, too,
+    where a table of rows by rows becomes one value for each row, even if all in it is 0. They are
+    taken to meet in what the other trace does not have.
 
     Args:
         call, rows: as in `ask`.
@@ -117,8 +118,10 @@ def meetings_in(
     moved = [tf.reverse(moved_from(tf.reverse(one, [0]), FEW // 2), [0]) for one in whole]
     with draws_by_row(0, FEW), branches_merged():
         run = tf.function(trace, autograph=False).get_concrete_function(whole)
-    columns = zip(names, run(whole), run(moved), run(others), strict=True)
-    met = {name for name, *three in columns if meets(found[name], *three)}
+    columns = list(zip(names, run(whole), run(moved), run(others), strict=True))
+    axes = {name: axes_of_rows(found[name], few) for name, few, *_ in columns}
+    met = {name for name, *three in columns if meets(axes[name], *three)}
+    met |= {name for name in names if is_of_pairs(found[name].op, axes)}
     return [found[name] for name in met | (found.keys() - set(names))]
 
 
@@ -138,19 +141,33 @@ def few_of(rows: tf.Tensor) -> tf.Tensor:
     return tf.gather(rows, np.arange(FEW) % rows.shape[0])
 
 
+def axes_of_rows(known: tf.Tensor, few: tf.Tensor) -> list[int]:
+    """Returns the axes of rows of a tensor in a trace with `ROWS` rows; `few` has `FEW` of them."""
+    sizes = enumerate(zip(known.shape, few.shape, strict=True))
+    return [axis for axis, (many, size) in sizes if many and many * FEW == size * ROWS]
+
+
+def is_of_pairs(operation: tf.Operation, axes: Mapping[str, Sequence[int]]) -> bool:
+    """Returns whether an operation takes rows by rows, and has fewer axes of rows itself."""
+    given, made = (
+        max((len(axes.get(one.name, ())) for one in tensors), default=0)
+        for tensors in (operation.inputs, operation.outputs)
+    )
+    return given > max(1, made) and not TELLS.fullmatch(operation.type)
+
+
 def meets(
-    known: tf.Tensor, whole: tf.Tensor, with_first: tf.Tensor, with_second: tf.Tensor
+    axes: Sequence[int], whole: tf.Tensor, with_first: tf.Tensor, with_second: tf.Tensor
 ) -> bool:
     """Returns whether rows meet in a tensor: one half of it moves with the other half of the rows.
 
     What moves and has no rows is of some of them, and rows meet where it is used for others.
 
     Args:
-        known: the tensor in the trace with `ROWS` rows.
+        axes: those of rows.
         whole, with_first, with_second: its value as it is, and where a half of the rows is moved.
     """
     before, first, second = whole.numpy(), with_first.numpy(), with_second.numpy()
-    axes = [axis for axis, size in enumerate(known.shape) if size and size % ROWS == 0]
     if not axes:
         return not near(before, first) or not near(before, second)
     for axis in axes:

@@ -504,6 +504,11 @@ def mean_of_near(hidden, bound):
     return tf.reduce_sum(is_near * squares) / tf.maximum(tf.reduce_sum(is_near), 1)
 
 
+def sum_of_far(hidden, bound):
+    far = tf.cast(hidden[:, :1] > tf.cast(bound, hidden.dtype), hidden.dtype)
+    return hidden + tf.matmul(tf.ones_like(far) * tf.transpose(far), hidden)
+
+
 def one_of_two(hidden, branch):
     return tf.switch_case(branch, [lambda: hidden, lambda: centred(hidden)])
 
@@ -526,6 +531,7 @@ HIDING = {
     "first row": (less_the_first, [tf.constant(0), tf.constant(1)]),
     "order in a branch": (with_the_last_if, [tf.constant(0), tf.constant(1)]),
     "denominator": (mean_of_near, [tf.constant(1e9), tf.constant(0.5)]),
+    "pairs": (sum_of_far, [tf.constant(1e9), tf.constant(0.1)]),
     "branch": (one_of_two, [tf.constant(0), tf.constant(1)]),
 }
 
@@ -566,6 +572,9 @@ APART = {
         tf.transpose(tf.repeat(h[:, None], 16, 1), [1, 0, 2]), 0
     ),
     "width": lambda h: h / tf.norm(tf.transpose(tf.tile(h, [1, 4])), axis=0)[:, None],
+    "width of a trace's rows": lambda h: (
+        h + tf.reduce_sum(tf.tile(h, [1, 211])[:, :211] ** 2, 1)[:, None]
+    ),
     "each row": lambda h: tf.map_fn(lambda row: row - tf.reduce_mean(tf.tile(row, [4]), 0), h),
 }
 
