@@ -60,6 +60,7 @@ class Plan(NamedTuple):
             **dataclasses.asdict(self.options.engine),
             "steps": self.options.steps,
             "checkpoint-every": self.options.periods.checkpoint_every,
+            "log-placement": self.options.log_placement,
             "versions": towers.checkpoints.package_versions(),
         }
 

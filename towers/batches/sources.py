@@ -152,12 +152,11 @@ def random_access_batches(
         raise ValueError(
             f"The data must be examples. Received the text {source[:60]!r}; read the file first."
         )
-    if isinstance(source, np.ndarray | tf.Tensor | tuple | dict):
-        fetch, structure, count = open_arrays(source)
-    else:
-        fetch, structure, count = open_examples(source)
+    is_fixed = isinstance(source, np.ndarray | tf.Tensor | tuple | dict)
+    fetch, structure, count = (open_arrays if is_fixed else open_examples)(source)
     load = assembled(lambda batch: fetch(batch.own), structure, parallel=None, ahead=NUM_PREFETCHED)
-    return Epochs(load, even_layout(count, int(batch_size)), count, seed, shuffle)
+    layout = even_layout(count, int(batch_size))
+    return Epochs(load, layout, count, seed, shuffle, is_fixed=is_fixed)
 
 
 def open_arrays(source: Structure) -> tuple[Fetch, Structure, int]:

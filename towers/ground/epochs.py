@@ -34,6 +34,7 @@ class Epochs:
         seed: of the order, and of what else is drawn.
         shuffle: whether each epoch has an order of its own; otherwise it is that of the layout.
         source: what the rows are read from, for callers that need more than batches.
+        is_fixed: whether a row is the same whenever it is read; it may be augmented otherwise.
     """
 
     load: Load
@@ -42,6 +43,7 @@ class Epochs:
     seed: int = 0
     shuffle: bool = True
     source: Any = None
+    is_fixed: bool = True
 
     def __post_init__(self) -> None:
         check_at_least(0, seed=self.seed)

@@ -17,7 +17,7 @@ from towers.ground.arguments import check_at_least
 from towers.ground.progress import count_of
 from towers.loop.actions import restore_unreported, unreported
 from towers.loop.updates import Action, Position, Step, StepReport, Updates, tell, updates_of
-from towers.processes.agreement import check_variables
+from towers.processes.agreement import check_settings, check_variables
 from towers.saving.checkpoint_folder import CheckpointFolder
 from towers.saving.checkpoints import restore
 from towers.saving.lock import locked
@@ -35,6 +35,9 @@ class Trainer:
             it, and saves at the end of every epoch and at its own end. With
             `towers.enable_determinism`, a resumed run is bit-identical to an uninterrupted one.
             With several processes, the chief saves, and it restores for all of them.
+
+    Several processes begin with the chief's variables and position, and compare their variables
+    after each epoch and at the end.
 
     Raises:
         ValueError: there is no step, no batch or no action.
@@ -109,7 +112,8 @@ class Trainer:
 
         Raises:
             ValueError: neither is given, an epoch has no batch, the newest checkpoint is not one
-                of this model, or another process trains in `run_dir`.
+                of this model, another process trains in `run_dir`, or the processes differ in their
+                settings or their first batches.
             NonFiniteGradientError: a gradient was NaN or infinite, and the loss scale could not
                 be lowered.
         """
@@ -118,6 +122,7 @@ class Trainer:
         given = {"epochs": epochs, "steps": steps}
         check_at_least(0, **{name: count for name, count in given.items() if count is not None})
         self.restore_weights()
+        check_settings(self._updates.step.processes, given)
         with contextlib.ExitStack() as scope:
             if self._checkpoints is not None and self._updates.step.processes.is_chief:
                 scope.enter_context(locked(self._checkpoints.path.parent))
@@ -158,11 +163,12 @@ class Trainer:
             yield
 
     def _restore(self) -> None:
-        """Restores the newest checkpoint, if there is one; does so only once."""
-        if self._checkpoints is None or self._has_restored:
+        """Restores the newest checkpoint, if there is one, in all processes; does so only once."""
+        if self._has_restored:
             return
-        is_chief = self._updates.step.processes.is_chief
-        checkpoint = self._checkpoints.latest() if is_chief else None
+        checkpoint = None
+        if self._checkpoints is not None and self._updates.step.processes.is_chief:
+            checkpoint = self._checkpoints.latest()
         if checkpoint is not None:
             position = Position(**checkpoint.state["position"])
             # Checkpoints of earlier versions have neither an order nor updates to report.
@@ -183,12 +189,12 @@ class Trainer:
 
     def _end_epoch(self, report: StepReport) -> None:
         """Saves at the end of an epoch, behind all actions."""
-        if self._checkpoints is not None and report.epoch_end and bool(report.results.finite):
+        if report.epoch_end and self._compares_or_saves and bool(report.results.finite):
             self._save()
 
     def _save(self) -> None:
-        """Saves a checkpoint, unless this step is saved already."""
-        if self._checkpoints is None:
+        """Compares the processes and saves a checkpoint, unless this step is saved already."""
+        if not self._compares_or_saves:
             return
         with self._updates.paused():
             position = self.position
@@ -202,9 +208,14 @@ class Trainer:
                 "order": self._updates.order,
                 "unreported": unreported(self._actions),
             }
-            if step.processes.is_chief:
+            if self._checkpoints is not None and step.processes.is_chief:
                 self._checkpoints.save(position.step, step.groups(), state, wait=False)
             self._saved = position
+
+    @property
+    def _compares_or_saves(self) -> bool:
+        """Whether there is something to do at the end of an epoch; the same in all processes."""
+        return self._checkpoints is not None or self._updates.step.processes.count > 1
 
 
 def check_step(step: object) -> None:

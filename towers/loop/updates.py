@@ -18,9 +18,10 @@ from towers.batches.shards import Batches, check_shards
 from towers.batches.sources import as_batches
 from towers.devices.placement import check_present
 from towers.ground.epochs import Epochs
-from towers.processes.agreement import take_from_chief
+from towers.processes.agreement import check_settings, digest_of_first, take_from_chief
 from towers.processes.processes import Processes
 from towers.saving.checkpoint_files import Groups
+from towers.saving.run_record import package_versions
 from towers.step.results import StepResults
 
 
@@ -103,8 +104,8 @@ class Step(Protocol):
     """What every step has: a `TrainStep`, a `JointStep`, an `AsyncStep`, or one of your own.
 
     One that all towers make jointly is called `step(shards, number) -> StepResults`. It may have
-    more: the `specs` of the shards, `steps_per_call`, and `several(queued, first)`, which makes so
-    many updates.
+    more: the `specs` of the shards, `steps_per_call`, `several(queued, first)`, which makes so many
+    updates, and `settings()`, by name, which must be equal in several processes.
     """
 
     def __call__(self, *args: Any) -> Any:
@@ -176,13 +177,27 @@ class Updates:
         """Takes the variables and the position of the chief of several processes.
 
         Raises:
-            ValueError: in every process, if not all have such variables.
+            ValueError: in every process, if not all have such variables, settings and batches.
         """
         processes = self.step.processes
         if processes.count == 1:
             return
+        check_settings(processes, self._settings())
         take_from_chief(processes, self.step.groups())
         self.position = Position(*processes.of_chief(dataclasses.astuple(self.position)))
+
+    def _settings(self) -> dict[str, Any]:
+        """Returns what all processes must have in common, besides their variables."""
+        dataset = self._batches(0, 0)
+        is_fixed = isinstance(self._batches, Epochs) and self._batches.is_fixed
+        return {
+            "towers": len(self.step.devices),
+            **getattr(self.step, "settings", dict)(),
+            "batches": int(dataset.cardinality()),
+            **self.order,
+            "a checksum of the first batch": digest_of_first(dataset, with_inputs=is_fixed),
+            "versions": package_versions(),
+        }
 
     def run_epoch(self, steps: int | None, report: Action) -> None:
         """Makes the updates from `position` to the end of its epoch and reports each.

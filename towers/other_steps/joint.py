@@ -181,6 +181,12 @@ class JointStep:
         optimizers = {f"{name}_optimizer": one["optimizer"] for name, one in groups.items()}
         return {"variables": variables, **optimizers}
 
+    def settings(self) -> dict[str, Any]:
+        """Returns the options that must be equal in several processes, by name."""
+        first = next(iter(self.steps.values()))
+        own = {"updates": ", ".join(self.steps), "simultaneous": self._is_simultaneous}
+        return own | first.settings()
+
     def averaged(self) -> contextlib.AbstractContextManager[Any]:
         """The scope in which the variables hold their optimizers' averages (`use_ema=True`).
 

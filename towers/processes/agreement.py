@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 from towers.ground.arguments import shorten
 from towers.processes.processes import Processes
@@ -96,6 +97,22 @@ def digest(arrays: Iterable[np.ndarray]) -> str:
         is_text = array.dtype.hasobject
         found.update(repr(array.tolist()).encode() if is_text else array.tobytes())
     return found.hexdigest()
+
+
+def digest_of_first(dataset: tf.data.Dataset, *, with_inputs: bool) -> str:
+    """Returns a digest of the first batch, without the first part of a tuple if that is augmented.
+
+    Args:
+        dataset: the batches.
+        with_inputs: whether that part is the same in every process.
+    """
+    found = []
+    for batch in dataset.take(1):
+        has_labels = isinstance(batch, tuple) and len(batch) > 1
+        parts = batch[1:] if has_labels and not with_inputs else batch
+        tensors = tf.nest.flatten(parts, expand_composites=True)
+        found += [np.asarray(one) for one in tensors if one is not None]
+    return digest(found)[:8]
 
 
 def difference(value: np.ndarray, expected: np.ndarray) -> float:

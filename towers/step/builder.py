@@ -96,7 +96,8 @@ class TrainStep(TracedStep):
         self.towers = blueprint.towers
         self.exchange = exchange
         self.update = blueprint.update
-        self.steps_per_call = blueprint.program.options.steps_per_call
+        self._options = blueprint.program.options
+        self.steps_per_call = self._options.steps_per_call
         self._probe = blueprint.probe
         devices = [tower.device for tower in self.towers]
         super().__init__(
@@ -160,6 +161,12 @@ class TrainStep(TracedStep):
     def groups(self) -> Groups:
         """Returns the variables that a checkpoint saves, by group name."""
         return self.update.groups()
+
+    def settings(self) -> dict[str, Any]:
+        """Returns the options that must be equal in several processes, by name."""
+        own = ("loss_scale", "carried")  # Variables, and what several processes cannot have.
+        options = vars(self._options).items()
+        return {f"StepOptions.{name}": one for name, one in options if name not in own}
 
     def averaged(self) -> contextlib.AbstractContextManager[None]:
         """The scope in which the variables hold the optimizer's averages (`use_ema=True`)."""

@@ -20,6 +20,7 @@ from tests.towers.processes.processes_worker import (
     find_out,
     join_and_wait,
     make_case,
+    trainers,
 )
 from towers.processes.processes import Processes, join_processes
 
@@ -131,6 +132,21 @@ def check_training(case, found):
 def test_all_processes_end_with_the_same_weights(found):
     for one in found[1:]:
         assert one["training"] == found[0]["training"]
+
+
+def test_a_trainer_without_a_run_begins_with_the_chiefs_weights_and_refuses_what_differs(found):
+    expected = trainers(Processes())["weights"]
+    for one in (own["trainers"] for own in found):
+        assert one["weights"] == found[0]["trainers"]["weights"]
+        for actual, weight in zip(one["weights"], expected, strict=True):
+            np.testing.assert_allclose(actual, weight, rtol=1e-5, atol=1e-6)
+        data, epochs, order, seed, call = one["said"]
+        last = f"worker {len(found) - 1} has"
+        assert f"{last} a checksum of the first batch" in data
+        assert f"{last} epochs 2, worker 0 has 1" in epochs
+        assert f"{last} seed 1, worker 0 has 0" in order
+        assert f"{last} StepOptions.seed 1, worker 0 has 0" in seed
+        assert f"{last} StepOptions.steps_per_call 2, worker 0 has 1" in call
 
 
 def test_sigterm_ends_processes_that_have_joined_and_made_no_step(tmp_path):

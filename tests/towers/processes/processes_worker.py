@@ -146,6 +146,42 @@ def evaluation(processes):
     return [towers.evaluate_step(step, source) for source in sources]
 
 
+def trainers(processes):
+    """Trains from other first weights in each process, and with what no process may have alone.
+
+    Returns the weights, and what is said of a difference of the last process.
+    """
+    differs, said = processes.count > 1 and processes.index == processes.count - 1, []
+    rows = np.random.default_rng(0).normal(size=(16, 4)).astype("float32")
+    ids = np.arange(16, dtype="int32") % 3
+
+    def train(first_weights=0, labels=ids, epochs=1, shuffle_seed=0, **options):
+        placement = towers.Placement(own_devices(processes))
+        keras.utils.set_random_seed(first_weights)
+        with placement.scope():
+            model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
+        batches = towers.batches_from((rows, labels), 8, shuffle=True, seed=shuffle_seed)
+        step = towers.build_train_step(
+            helpers.classify(model), model, keras.optimizers.SGD(0.5), placement, batches,
+            towers.StepOptions(**options), processes,
+        )  # fmt: skip
+        towers.Trainer(step, batches).train(epochs=epochs)
+        return [weight.tolist() for weight in helpers.weights_of(model)]
+
+    for other in (
+        {"labels": ids[::-1]},
+        {"epochs": 2},
+        {"shuffle_seed": 1},
+        {"seed": 1},
+        {"steps_per_call": 2},
+    ):
+        try:
+            train(**(other if differs else {}))
+        except ValueError as error:
+            said.append(str(error))
+    return {"weights": train(first_weights=processes.index), "said": said}
+
+
 def own_devices(processes):
     return helpers.tower_devices(NUM_TOWERS // processes.count)
 
@@ -170,7 +206,7 @@ def find_out(config, path, cases):
     os.environ["TF_CONFIG"] = config
     towers.select_devices(2)  # CPU 0 for the parameters, and two for towers.
     processes = join_processes()
-    tests = (sums, shapes, broadcast, stopping, shards, evaluation)
+    tests = (sums, shapes, broadcast, stopping, shards, evaluation, trainers)
     found = {test.__name__: test(processes) for test in tests}
     found["training"] = training(processes, cases)
     processes.wait()
