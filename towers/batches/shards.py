@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import tensorflow as tf
 
-from towers.ground.epochs import ChooseRows
+from towers.ground.epochs import ChooseRows, Epochs
 from towers.travel.pairs import part_sizes
 
 Batch = Any  # Any nest of tensors whose first dimension counts the examples.
@@ -244,6 +244,11 @@ def dataset_of(batches: Batches | tf.data.Dataset) -> tf.data.Dataset:
     dataset = batches if isinstance(batches, tf.data.Dataset) else batches(0, 0)
     check_dataset(dataset)
     return dataset
+
+
+def order_of(batches: Batches) -> dict[str, int]:
+    """Returns what the batches of a step follow from, besides the data, as far as it is known."""
+    return batches.order if isinstance(batches, Epochs) else {}
 
 
 def check_batches(batches: object) -> None:

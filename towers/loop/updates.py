@@ -14,11 +14,10 @@ import tensorflow as tf
 
 from towers.batches.calls import in_calls
 from towers.batches.feed import Feed, StopTraining, check_end, open_feed
-from towers.batches.shards import Batches, check_shards
+from towers.batches.shards import Batches, check_shards, order_of
 from towers.batches.sources import as_batches
 from towers.devices.placement import check_present
-from towers.ground.epochs import Epochs
-from towers.processes.agreement import check_settings, digest_of_first, take_from_chief
+from towers.processes.agreement import check_settings, described_batches, take_from_chief
 from towers.processes.processes import Processes
 from towers.saving.checkpoint_files import Groups
 from towers.saving.run_record import package_versions
@@ -171,7 +170,7 @@ class Updates:
     @property
     def order(self) -> dict[str, int]:
         """What the batches of a step follow from, besides the data, as far as it is known."""
-        return self._batches.order if isinstance(self._batches, Epochs) else {}
+        return order_of(self._batches)
 
     def take_from_chief(self) -> None:
         """Takes the variables and the position of the chief of several processes.
@@ -188,14 +187,10 @@ class Updates:
 
     def _settings(self) -> dict[str, Any]:
         """Returns what all processes must have in common, besides their variables."""
-        dataset = self._batches(0, 0)
-        is_fixed = isinstance(self._batches, Epochs) and self._batches.is_fixed
         return {
             "towers": len(self.step.devices),
             **getattr(self.step, "settings", dict)(),
-            "batches": int(dataset.cardinality()),
-            **self.order,
-            "a checksum of the first batch": digest_of_first(dataset, with_inputs=is_fixed),
+            **described_batches(self._batches),
             "versions": package_versions(),
         }
 

@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from towers.batches.shards import Batches, order_of
 from towers.ground.arguments import shorten
+from towers.ground.epochs import Epochs
 from towers.processes.processes import Processes
 from towers.saving.checkpoint_files import Groups, path_of, value_of
 
@@ -99,20 +101,20 @@ def digest(arrays: Iterable[np.ndarray]) -> str:
     return found.hexdigest()
 
 
-def digest_of_first(dataset: tf.data.Dataset, *, with_inputs: bool) -> str:
-    """Returns a digest of the first batch, without the first part of a tuple if that is augmented.
+def described_batches(batches: Batches) -> dict[str, Any]:
+    """Returns what the batches of all processes must have in common, by name.
 
-    Args:
-        dataset: the batches.
-        with_inputs: whether that part is the same in every process.
+    Of data that may be augmented, the inputs of a batch are not looked at: the first of its parts.
     """
-    found = []
+    dataset = batches(0, 0)
+    found: list[np.ndarray] = []
+    is_fixed = isinstance(batches, Epochs) and batches.is_fixed
     for batch in dataset.take(1):
         has_labels = isinstance(batch, tuple) and len(batch) > 1
-        parts = batch[1:] if has_labels and not with_inputs else batch
-        tensors = tf.nest.flatten(parts, expand_composites=True)
-        found += [np.asarray(one) for one in tensors if one is not None]
-    return digest(found)[:8]
+        parts = batch[1:] if has_labels and not is_fixed else batch
+        found += map(np.asarray, tf.nest.flatten(parts, expand_composites=True))
+    first = {"a checksum of the first batch": digest(found)[:8]}
+    return {"batches": int(dataset.cardinality()), **order_of(batches), **first}
 
 
 def difference(value: np.ndarray, expected: np.ndarray) -> float:

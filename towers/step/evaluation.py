@@ -12,6 +12,7 @@ import tensorflow as tf
 from towers.batches.feed import check_end, open_feed
 from towers.batches.shards import Batches, Shard, check_batches, check_shards, shard_specs
 from towers.devices.placement import Placement, check_present
+from towers.processes.agreement import check_settings, check_variables, described_batches
 from towers.processes.processes import Processes
 from towers.step.carried import Carried
 from towers.step.options import StepOptions
@@ -69,6 +70,7 @@ class EvaluationStep(TracedStep):
     No two batches of an evaluation have the same number. A call of several keeps only `also`.
 
     Attributes:
+        variables: what it reads.
         after_batch: called by `evaluate_step` after each batch, such as to show progress, or None.
     """
 
@@ -81,7 +83,7 @@ class EvaluationStep(TracedStep):
         processes: Processes | None = None,
     ):
         self.after_batch: Callable[[], object] | None = None
-        self._shared = program.shared
+        self._shared, self.variables = program.shared, program.shared.all
         processes = processes or Processes()
         first = processes.first_tower(len(placement.groups))
         self._towers = [
@@ -112,11 +114,16 @@ def evaluate_step(step: EvaluationStep, dataset: tf.data.Dataset | Batches) -> d
         dataset: global batches, or `batches(epoch, first_step)`, whose first epoch is taken.
 
     Raises:
-        ValueError: the data set has no examples, or no end, or is not like the step's batches.
+        ValueError: the data set has no examples, or no end, is not like the step's batches, or is
+            another one in other processes.
+        RuntimeError: other processes have other variables.
     """
     sums: dict[Any, Pair] = {}
     check_batches(dataset)
     batches = (lambda *_: dataset) if isinstance(dataset, tf.data.Dataset) else dataset
+    if step.processes.count > 1:
+        check_settings(step.processes, described_batches(batches))
+        check_variables(step.processes, {"variables": step.variables})
     shards = step.processes.shards(batches, len(step.devices), 0)
     check_shards(shards, step.specs)
     check_end(shards, None, "limit it with take(...)")

@@ -113,6 +113,14 @@ def test_several_processes_evaluate_each_example_once(found):
             assert actual == pytest.approx(means, rel=1e-6)
 
 
+def test_an_evaluation_of_other_batches_or_weights_is_refused_in_every_process(found):
+    for one in found:
+        batches, weights = one["other_evaluations"]
+        last = f"worker {len(found) - 1}"
+        assert f"{last} has batches {len(SIZES) - 1}, worker 0 has {len(SIZES)}" in batches
+        assert "no longer train one model" in weights and f"{last} in " in weights
+
+
 def check_training(case, found):
     """Fails unless each process has the weights, losses and norms of one that has all towers."""
     keras.utils.set_random_seed(7)

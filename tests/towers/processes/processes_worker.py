@@ -146,6 +146,27 @@ def evaluation(processes):
     return [towers.evaluate_step(step, source) for source in sources]
 
 
+def other_evaluations(processes):
+    """What is said if the last process has fewer batches, and if it has other weights."""
+    differs, said = processes.index == processes.count - 1, []
+    placement = towers.Placement(own_devices(processes))
+    for sizes, scale in (SIZES[:-1], 1.0), (SIZES, 2.0):
+        keras.utils.set_random_seed(3)
+        with placement.scope():
+            model = helpers.dense_model()
+        if differs:
+            model.set_weights([weight * scale for weight in model.get_weights()])
+        batches = helpers.dataset_of(helpers.dense_batches(sizes if differs else SIZES))
+        step = towers.build_evaluation_step(
+            helpers.classify(model), model, placement, batches, processes=processes
+        )
+        try:
+            towers.evaluate_step(step, batches)
+        except (RuntimeError, ValueError) as error:
+            said.append(str(error))
+    return said
+
+
 def trainers(processes):
     """Trains from other first weights in each process, and with what no process may have alone.
 
@@ -206,7 +227,7 @@ def find_out(config, path, cases):
     os.environ["TF_CONFIG"] = config
     towers.select_devices(2)  # CPU 0 for the parameters, and two for towers.
     processes = join_processes()
-    tests = (sums, shapes, broadcast, stopping, shards, evaluation, trainers)
+    tests = (sums, shapes, broadcast, stopping, shards, evaluation, other_evaluations, trainers)
     found = {test.__name__: test(processes) for test in tests}
     found["training"] = training(processes, cases)
     processes.wait()
