@@ -38,9 +38,6 @@ def wait_for_peers(
 ) -> None:
     """Returns once the processes at all addresses are there and have seen each other.
 
-    It returns at once where the own address is not one of this machine, as behind a translation of
-    addresses: then no other process could learn that this one is there.
-
     Args:
         addresses: host:port of each process, the same in all of them.
         index: the number of this process.
@@ -48,7 +45,8 @@ def wait_for_peers(
         write: called with a line about those that are missing.
 
     Raises:
-        TimeoutError: the limit is over; it names the processes that did not come.
+        TimeoutError: the limit is over; it names the processes that did not come, or that did not
+            reach this one.
         RuntimeError: the others began without this process, which came back.
         ValueError: an address is not host:port or is there twice, or the port of this process is in
             use.
@@ -60,24 +58,22 @@ def wait_for_peers(
         )
     states = {peer: ABSENT for peer in peers if peer != peers[index]}
     began, said = time.monotonic(), ""
-    with contextlib.suppress(OwnAddressError), announced(peers[index]) as presence:
+    with announced(peers[index]) as presence:
         while any(state not in GONE_ON for state in states.values()):
             look_at(states)
             check_is_expected(states, presence, addresses[index])
             presence.state = READY if all(states.values()) else WAITING
             passed = time.monotonic() - began
             missing = names([peer for peer, state in states.items() if not state])
+            late = names([peer for peer, state in states.items() if state not in GONE_ON])
+            if passed > seconds and (missing or presence.was_asked):
+                raise TimeoutError(failure(missing or late, addresses[index], seconds))
             if passed > seconds:
-                late = [peer for peer, state in states.items() if state not in GONE_ON]
-                raise TimeoutError(failure(missing or names(late), addresses[index], seconds))
+                raise TimeoutError(not_reached(late, addresses[index], seconds))
             if missing and missing != said and passed > QUIET_SECONDS:
                 write(f"waiting for {missing}, for at most {seconds / 60:g} minutes ...")
                 said = missing
             time.sleep(POLL_SECONDS)
-
-
-class OwnAddressError(OSError):
-    """The own address is not one of this machine."""
 
 
 class Presence:
@@ -104,17 +100,17 @@ class Presence:
 
 @contextlib.contextmanager
 def announced(peer: Peer) -> Iterator[Presence]:
-    """The scope in which this process answers at its own address, and at no other."""
+    """The scope in which this process answers at its own address; ValueError if that is in use."""
     presence = Presence()
     try:
         listener = listen(peer)
     except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            raise ValueError(
-                f"Port {peer[1]} of this machine is in use by another program: end that, or give "
-                "all processes other addresses (a job of Slurm's gets others with its number)."
-            ) from error
-        raise OwnAddressError(*error.args) from error
+        if error.errno != errno.EADDRINUSE:
+            raise
+        raise ValueError(
+            f"Port {peer[1]} of this machine is in use by another program: end that, or give "
+            "all processes other addresses (a job of Slurm's gets others with its number)."
+        ) from error
     thread = threading.Thread(target=presence.answer, args=[listener], daemon=True)
     thread.start()
     try:
@@ -131,20 +127,30 @@ def listen(peer: Peer) -> socket.socket:
 
     A port that a passing connection of this machine holds is free again soon.
     """
-    family, kind, _, _, address = socket.getaddrinfo(*peer, type=socket.SOCK_STREAM)[0]
     limit = time.monotonic() + IN_USE_SECONDS
     while True:
-        listener = socket.socket(family, kind)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            listener.bind(address)
-            listener.listen()
-            return listener
+            return listen_now(peer)
         except OSError as error:
-            listener.close()
             if error.errno != errno.EADDRINUSE or time.monotonic() > limit:
                 raise
             time.sleep(POLL_SECONDS)
+
+
+def listen_now(peer: Peer) -> socket.socket:
+    """Returns a listener at an address, or at every one of this machine if it is none of these.
+
+    So it is behind a translation of addresses, and while a new name is not known to all yet.
+    """
+    try:
+        family, _, _, _, address = socket.getaddrinfo(*peer, type=socket.SOCK_STREAM)[0]
+        return socket.create_server(address, family=family)
+    except OSError as error:
+        if not isinstance(error, socket.gaierror) and error.errno != errno.EADDRNOTAVAIL:
+            raise
+    both = socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if both else socket.AF_INET
+    return socket.create_server(("", peer[1]), family=family, dualstack_ipv6=both)
 
 
 def look_at(states: dict[Peer, bytes]) -> None:
@@ -186,6 +192,14 @@ def failure(missing: str, own: str, seconds: float) -> str:
     return (
         f"{missing} did not come within {seconds / 60:g} minutes. Start the same command on every "
         f"machine, and let their firewalls pass these ports; this process is {own}."
+    )
+
+
+def not_reached(late: str, own: str, seconds: float) -> str:
+    """Returns the message of a process that sees all others, and that none of them has reached."""
+    return (
+        f"{late} did not reach this process at {own} within {seconds / 60:g} minutes. Give all "
+        "processes an address of this machine that they reach, and let its firewall pass the port."
     )
 
 

@@ -7,7 +7,13 @@ import threading
 import pytest
 
 from tests.programs import free_addresses
-from towers.processes.peers import WAITING, host_and_port, state_of, wait_for_peers
+from towers.processes.peers import (
+    WAITING,
+    announced,
+    host_and_port,
+    state_of,
+    wait_for_peers,
+)
 
 
 def wait_in_threads(addresses, indices, **options):
@@ -96,8 +102,15 @@ def test_a_port_that_is_held_for_a_moment_is_waited_for():
     assert all(error is None for _, error in found.values())
 
 
-def test_who_has_another_address_outside_does_not_wait():
-    wait_for_peers(["192.0.2.1:7000", *free_addresses(1)], 0, seconds=600)
+@pytest.mark.parametrize("host", ["192.0.2.1", "no-such-host.invalid"])
+def test_who_is_at_none_of_its_addresses_answers_at_all_and_waits_as_long_as_others(host):
+    other, own = free_addresses(2)
+    outside = f"{host}:{host_and_port(own)[1]}"
+    with announced(host_and_port(outside)):  # As behind a translation of addresses.
+        assert state_of(host_and_port(own)) == WAITING
+    found = wait_in_threads([outside, other], [0, 1], seconds=3)
+    assert found[0][1].startswith(f"{other} did not reach this process at {outside} within")
+    assert found[1][1].startswith(f"{outside} did not come within")
 
 
 @pytest.mark.parametrize("address", ["nowhere", "host:", ":1", "host:0", "host:99999", "host:x"])
