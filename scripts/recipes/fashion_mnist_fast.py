@@ -3,7 +3,8 @@
 Paper:    Jordan 2024, "94% on CIFAR-10 in 3.29 Seconds on a Single GPU" (arXiv:2404.00498)
 Data:     towers download fashion_mnist
 Command:  towers train fashion_mnist_fast --towers 2
-Expected: 94.65, 94.74, 94.80 % test accuracy (24 epochs, seeds 0, 1, 2) in 31 minutes of processor time
+Expected: 94.65, 94.74, 94.80 % test accuracy (24 epochs, seeds 0, 1, 2) in 31 minutes of processor
+          time
 """
 
 from __future__ import annotations
