@@ -23,7 +23,7 @@ from towers.compiled.together import Together
 from towers.compiled.tower_function import compiled_tower_fn, updated_logs
 from towers.devices.placement import Placement
 from towers.ground.private_apis import learning_rate_object
-from towers.layers.held import SameStart
+from towers.layers.held import same_start
 from towers.loop.updates import FiniteCheck
 from towers.saving.checkpoint_files import Groups
 from towers.step.builder import TrainStep, build_train_step
@@ -230,8 +230,6 @@ class OnTowers:
         model, placement = self._model, self._placement
         self._prepare(data, options.accumulate)
         optimizer, loss_scale = split_optimizer(model, placement)
-        start = SameStart(model)
-        tower_fn = compiled_tower_fn(model, training=True, start=start)
         options = dataclasses.replace(options, loss_scale=loss_scale)
 
         def step_with(options: StepOptions) -> TrainStep:
@@ -240,13 +238,13 @@ class OnTowers:
                 self.together.processes, also=functools.partial(updated_logs, model),
             )  # fmt: skip
 
-        with unscaling_off(optimizer):
+        own = compiled_tower_fn(model, training=True)
+        with unscaling_off(optimizer), same_start(model, own) as tower_fn:
             try:
                 step = step_with(options)
             except NotCompilableError as error:
                 warnings.warn(f"jit_compile is off. {error}", RuntimeWarning, stacklevel=2)
                 step = step_with(dataclasses.replace(options, compiled=False))
-        start.end()
         return step, list(map(id, model.trainable_variables))
 
     def _prepare(self, data: Data, num_parts: int = 1) -> None:
@@ -267,14 +265,11 @@ class OnTowers:
     def _evaluation_step(self, data: Data) -> EvaluationStep:
         model, processes = self._model, self.together.processes
         self._prepare(data)
-        start = SameStart(model)
-        tower_fn = compiled_tower_fn(model, training=False, start=start)
-        step = build_evaluation_step(
-            tower_fn, model, self._placement, data.one_pass(0),
-            also=functools.partial(updated_logs, model), processes=processes,
-        )  # fmt: skip
-        start.end()
-        return step
+        with same_start(model, compiled_tower_fn(model, training=False)) as tower_fn:
+            return build_evaluation_step(
+                tower_fn, model, self._placement, data.one_pass(0),
+                also=functools.partial(updated_logs, model), processes=processes,
+            )  # fmt: skip
 
     def groups(self) -> Groups:
         """Returns the variables that a checkpoint saves, by group name, whatever is frozen.

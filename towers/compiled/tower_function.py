@@ -23,7 +23,6 @@ from towers.ground.private_apis import (
     weight_losses,
     with_losses,
 )
-from towers.layers.held import SameStart
 from towers.step.results import EvaluationResults, StepResults, mean_metric
 from towers.step.sums import Denominators
 from towers.step.tower_function import TowerFn
@@ -32,21 +31,14 @@ LOSS, STATE = "compiled_loss_{}", "compiled_metric_{}"
 ROWS = "rows"
 
 
-def compiled_tower_fn(
-    model: keras.Model, *, training: bool, start: SameStart | None = None
-) -> TowerFn:
+def compiled_tower_fn(model: keras.Model, *, training: bool) -> TowerFn:
     """Returns the tower function of a compiled model that is built.
 
     Its metrics are each loss of `compile` (by the name `LOSS`), and the states of the metrics of
     `compile` (by the name `STATE`), which begin with zeros in every shard.
-
-    Args:
-        start: the attributes of the model with which each call begins.
     """
 
     def tower_fn(batch: Any) -> tuple[Any, Any, dict[str, Any]]:
-        if start is not None:
-            start.begin()
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(batch)
         y_pred = call(model, x, training=training)
         rows = tf.cast(tf.shape(tf.nest.flatten(x)[0])[0], keras.config.floatx())

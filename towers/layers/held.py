@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -165,29 +166,23 @@ def take_back_counts(layer: Any, before: dict[tuple[int, str], Held]) -> None:
             put_back(one)
 
 
-class SameStart:
-    """The attributes of a layer with which each of its calls begins while a step is built.
+@contextlib.contextmanager
+def same_start(layer: Any, function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
+    """The scope that gives a function whose calls in it all begin with a layer's attributes of now.
 
-    Python code in a layer may count its calls; a step for one device has one.
-
-    Args:
-        layer: the layer.
+    Python code in a layer may count its calls; a step for one device, while it is built, has one.
     """
+    before = attributes_of(layer, others=True)
 
-    def __init__(self, layer: Any):
-        self._layer, self._is_over = layer, False
-        self._before: dict[tuple[int, str], Held] | None = None
+    def call(*args: Any) -> Any:
+        if before:
+            list(taken_back(layer, before))
+        return function(*args)
 
-    def begin(self) -> None:
-        """Begins a call with the attributes with which the first began."""
-        if self._before is None and not self._is_over:
-            self._before = attributes_of(self._layer, others=True)
-        elif self._before is not None:
-            list(taken_back(self._layer, self._before))
-
-    def end(self) -> None:
-        """Says that the step is built; what changes attributes from now on is not of it."""
-        self._before, self._is_over = None, True
+    try:
+        yield call
+    finally:
+        before.clear()  # What changes attributes from now on is not of the building.
 
 
 def put_back(stored: Stored) -> None:
