@@ -92,15 +92,15 @@ def ask(call: Call, devices: Sequence[str], *, traces: bool = True, trains: bool
     try:
         with unnoticed():
             around = surroundings_of(call, rows) if traces else Surroundings()
-            if around.refusal():
-                return not_cut(call, around.refusal())
+            if around.refused:
+                return not_cut(call, around.refused)
             ways = ways_of(call, rows, devices, with_all=with_all, read=around.read)
             if traces and not isinstance(ways, str) and mixes_rows(call, rows):
                 ways = COUPLES
             if trains and len(ways) > 1 and not isinstance(ways, str) and is_chained(call):
                 ways = CHAINED
         couples, is_linear = False, True
-        if around.sways_gradient() and not isinstance(ways, str):  # A tape records again.
+        if around.sways_gradient and not isinstance(ways, str):  # A tape records again.
             gradient = call.with_gradient(ways)
             couples, is_linear = ask_gradient(gradient, rows, devices, with_all=with_all)
     except Exception as error:  # Of any kind: it is the user's code.

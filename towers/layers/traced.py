@@ -27,37 +27,21 @@ class Surroundings(NamedTuple):
     """Where the numbers of a layer come from.
 
     Attributes:
-        takes_others: whether it takes tensors that are neither arguments nor kept.
+        refused: why the layer runs whole, the end of a sentence; "" if it may be cut.
         fixed: the indices of the variables whose rows are looked up whatever the batch is.
-        mixes: whether rows of one variable are looked up in both ways.
-        refused: what no part of it should do: assign a `tf.Variable`, which no scope of Keras's
-            holds back, or a value that does not leave its loop or branch; print, or write a
-            summary; "" if there is nothing.
         has_gradient: whether something in it has a custom gradient.
-        stops_gradient: whether it stops one.
+        sways_gradient: whether the gradient may couple rows where no output does.
         is_closed: whether it reads its own variables alone, each by the value that it is given or
             row by row.
         read: the variables of floats that it reads and that are not its Keras variables.
     """
 
-    takes_others: bool = False
-    fixed: frozenset[int] = frozenset()
-    mixes: bool = False
     refused: str = ""
+    fixed: frozenset[int] = frozenset()
     has_gradient: bool = False
-    stops_gradient: bool = False
+    sways_gradient: bool = False
     is_closed: bool = True
     read: Sequence[tf.Variable] = ()
-
-    def sways_gradient(self) -> bool:
-        """Returns whether the gradient may couple rows where no output does."""
-        return self.has_gradient or self.stops_gradient
-
-    def refusal(self) -> str:
-        """Returns why the layer runs whole, the end of a sentence; "" if it may be cut."""
-        if self.takes_others:
-            return "computes from tensors that are not given to it"
-        return "looks up rows of a table by the batch and besides" if self.mixes else self.refused
 
 
 def surroundings_of(call: Call, rows: Sequence[int]) -> Surroundings:
@@ -81,16 +65,19 @@ def surroundings_of(call: Call, rows: Sequence[int]) -> Surroundings:
                     tables.setdefault(index, set()).add(depends_on(indices, cut))
 
     graph = graph_of(trace, call.tensors())
-    outer = captured_in(graph)
     fixed = frozenset(index for index, ways in tables.items() if ways == {False})
-    mixed = any(len(ways) > 1 for ways in tables.values())
-    takes_others = any(id(tensor) not in known for tensor in outer)
     text = graph.as_graph_def().SerializeToString()
-    refused = scope.left_within(graph) or refusal_of(text)
+    if any(id(tensor) not in known for tensor in captured_in(graph)):
+        refused = "computes from tensors that are not given to it"
+    elif any(len(ways) > 1 for ways in tables.values()):
+        refused = "looks up rows of a table by the batch and besides"
+    else:
+        refused = scope.left_within(graph) or refusal_of(text)
     others = scope.others.keys() - {id(global_seed_generator().state)}
     is_closed = not others and uses_of(graph, variables) <= set(reads)
-    gradients, read = (CUSTOM in text, STOPPED in text), others_read_in(graph, variables)
-    return Surroundings(takes_others, fixed, mixed, refused, *gradients, is_closed, read)
+    read, has_gradient = others_read_in(graph, variables), CUSTOM in text
+    sways_gradient = has_gradient or STOPPED in text
+    return Surroundings(refused, fixed, has_gradient, sways_gradient, is_closed, read)
 
 
 def is_chained(call: Call) -> bool:
@@ -130,7 +117,10 @@ def trace_of(call: Call, specs: Sequence[Any], masked: Sequence[int] = ()) -> tu
 
 
 def refusal_of(graph_def: bytes) -> str:
-    """Returns what a graph does that no part of a call should; "" if there is nothing."""
+    """Returns what a graph does that no part of a call should; "" if there is nothing.
+
+    No scope of Keras's holds back what is assigned to a `tf.Variable`.
+    """
     if ASSIGNMENT.search(graph_def):
         return "assigns a tf.Variable"
     return "prints, or writes a summary" if MESSAGE.search(graph_def) else ""
