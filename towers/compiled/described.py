@@ -9,7 +9,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from towers.compiled.limits import steps_per_call
+from towers.compiled.setting import steps_per_call
 from towers.ground.private_apis import (
     compile_loss_of,
     compile_metrics_of,

@@ -27,9 +27,8 @@ from towers.compiled.described import described, described_layers
 from towers.compiled.epoch_batches import EpochData, ends_quietly
 from towers.compiled.functions import OnTowers
 from towers.compiled.input_errors import in_one_sentence
-from towers.compiled.limits import limited_steps
 from towers.compiled.own_code import call_own, layer_calls
-from towers.compiled.setting import place
+from towers.compiled.setting import limited, place
 from towers.compiled.together import join
 from towers.processes.agreement import check_variables
 
@@ -72,7 +71,7 @@ def evaluate(
             model, "evaluate", calls, x=x, y=y, batch_size=batch_size, verbose=verbose,
             sample_weight=sample_weight, steps=steps, callbacks=callbacks, return_dict=return_dict,
         )  # fmt: skip
-    limit = limited_steps(steps)
+    limit = limited("steps_per_epoch", steps)
     read = read_samples(model, x, y, sample_weight, batch_size=batch_size, steps=limit)
     check_labels(model, read)
     own = EpochData(read, limit, remedy="pass steps")

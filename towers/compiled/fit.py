@@ -25,12 +25,11 @@ from towers.compiled.functions import OnTowers
 from towers.compiled.input_errors import in_one_sentence
 from towers.compiled.kept import kept
 from towers.compiled.keras_fit import Asked, OnLayers, fit_in_keras
-from towers.compiled.limits import limited_epochs, limited_steps, seed_of
 from towers.compiled.own_code import call_own, check_no_options, layer_calls
 from towers.compiled.run_files import files_of
-from towers.compiled.setting import place
+from towers.compiled.setting import limited, place
 from towers.compiled.together import join
-from towers.ground.private_apis import flatten_layers, train_validation_split
+from towers.ground.private_apis import flatten_layers, get_random_seed, train_validation_split
 from towers.layers.told import TABLES
 from towers.step.options import StepOptions
 from towers.variables.optimizers import optimizers_in
@@ -137,8 +136,8 @@ def read(model: keras.Model, asked: Asked, seed: int) -> tuple[EpochData, EpochD
     The arguments are changed to those within Keras's limits, and their validation data to what was
     split off.
     """
-    asked.epochs = limited_epochs(int(asked.epochs))
-    asked.steps_per_epoch = limited_steps(asked.steps_per_epoch)
+    asked.epochs = limited("epochs", int(asked.epochs))
+    asked.steps_per_epoch = limited("steps_per_epoch", asked.steps_per_epoch)
     arrays = (asked.x, asked.y, asked.sample_weight)
     if asked.validation_split and asked.validation_data is None:
         arrays = (sliceable(model, asked.x), *arrays[1:])
@@ -153,7 +152,7 @@ def read(model: keras.Model, asked: Asked, seed: int) -> tuple[EpochData, EpochD
     asked.validation_batch_size = asked.validation_batch_size or asked.batch_size
     if asked.validation_data is None or has_own(model, "evaluate"):
         return EpochData(data, asked.steps_per_epoch), None
-    steps = limited_steps(asked.validation_steps)
+    steps = limited("steps_per_epoch", asked.validation_steps)
     parts = parts_of(asked.validation_data)
     held_out = read_samples(model, *parts, batch_size=asked.validation_batch_size, steps=steps)
     check_labels(model, held_out, "validation_data=(x, y)")
@@ -218,6 +217,12 @@ def is_linear(optimizer: keras.optimizers.Optimizer) -> bool:
     """Returns whether an update of a sum of gradients is the sum of the updates."""
     clips = optimizer.clipnorm or optimizer.global_clipnorm or optimizer.clipvalue
     return type(optimizer) is keras.optimizers.SGD and not clips
+
+
+def seed_of(seed: int | None) -> int:
+    """Returns a seed; for None that of `keras.utils.set_random_seed`, or 0 without one."""
+    seed = (get_random_seed() or 0) if seed is None else seed
+    return int(seed) if isinstance(seed, np.integer) else seed
 
 
 def seed_after(seed: int, updates: int) -> int:

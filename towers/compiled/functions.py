@@ -17,8 +17,7 @@ from towers.compiled.checks import NeedsLayersError
 from towers.compiled.data import Data
 from towers.compiled.epoch_batches import EpochData, ShardIterator
 from towers.compiled.kept import kept
-from towers.compiled.limits import steps_per_call
-from towers.compiled.setting import compiles, key_of, prepare
+from towers.compiled.setting import compiles, key_of, prepare, steps_per_call
 from towers.compiled.together import Together
 from towers.compiled.tower_function import compiled_tower_fn, updated_logs
 from towers.devices.placement import Placement

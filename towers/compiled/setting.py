@@ -1,12 +1,13 @@
-"""The setting of a compiled model: its devices, and its building."""
+"""The setting of a compiled model: its devices, its building, and what Keras limits."""
 
 from __future__ import annotations
 
 import functools
 import numbers
+import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import keras
 import numpy as np
@@ -23,13 +24,15 @@ from towers.compiled.checks import (
 )
 from towers.compiled.data import Data
 from towers.compiled.kept import kept
-from towers.devices.kernels import warn_of_slow_kernels
+from towers.devices.kernels import levels_to_caller, warn_of_slow_kernels
 from towers.devices.placement import Placement, check_present
 from towers.ground.host import HOST
 from towers.ground.private_apis import build_symbolically, compute_output_spec, flatten_layers
 from towers.layers.held import counts_of, switches_of, take_back_counts
 
+AUTO = 16  # Steps of a call: what is left of the host's time for a call is small.
 MOST = 1024  # Each tower costs a graph.
+Number = TypeVar("Number", int, int | None)
 
 
 def place(
@@ -209,3 +212,24 @@ def outputs_of(model: keras.Model, x: Any) -> Any:
 def has_flat(tensors: Any) -> bool:
     """Returns whether some symbolic tensors have one dimension, [rows]."""
     return any(len(getattr(one, "shape", ())) == 1 for one in keras.tree.flatten(tensors))
+
+
+def steps_per_call(model: keras.Model) -> int:
+    """Returns how many batches of a compiled model are one call: `steps_per_execution`.
+
+    Keras documents no search for `auto`, with which its own `fit` fails.
+    """
+    number = model.steps_per_execution
+    return AUTO if number == "auto" else int(number)
+
+
+def limited(name: str, number: Number) -> Number:
+    """Returns `epochs` or `steps_per_epoch`, at most what `keras.config.set_max_...` says.
+
+    None is as many steps as there are.
+    """
+    most = getattr(keras.config, f"max_{name}")()
+    if not most or (number is not None and number <= most):
+        return number
+    warnings.warn(f"Limiting {name} to {most}", stacklevel=levels_to_caller())
+    return most
