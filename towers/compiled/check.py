@@ -17,10 +17,9 @@ import tensorflow as tf
 from towers.compiled.checks import NeedsLayersError, check_model, check_own_code
 from towers.compiled.data import ArrayData, Data, preprocesses, read_data, read_samples
 from towers.compiled.fit import fit
-from towers.compiled.groups import groups_of
 from towers.compiled.input_errors import in_one_sentence
 from towers.compiled.kept import NAME
-from towers.compiled.own_code import layer_calls
+from towers.compiled.own_code import groups_of, layer_calls
 from towers.compiled.setting import place, prepare
 from towers.devices.placement import Placement
 from towers.ground.private_apis import flatten_layers, takes_training

@@ -24,8 +24,8 @@ from towers.compiled.epoch_batches import EpochData, check_generator
 from towers.compiled.functions import OnTowers
 from towers.compiled.input_errors import in_one_sentence
 from towers.compiled.kept import kept
-from towers.compiled.keras_fit import Asked, OnLayers, fit_in_keras
-from towers.compiled.own_code import call_own, check_no_options, layer_calls
+from towers.compiled.keras_fit import Asked, fit_in_keras
+from towers.compiled.own_code import OnLayers, call_own, check_no_options, layer_calls
 from towers.compiled.run_files import files_of
 from towers.compiled.setting import limited, place
 from towers.compiled.together import join

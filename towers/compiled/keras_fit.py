@@ -10,21 +10,17 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
-import tensorflow as tf
 
 from towers.compiled.epoch_batches import EpochData, ends_quietly
 from towers.compiled.functions import TEST, TRAIN, OnTowers
-from towers.compiled.groups import groups_of
+from towers.compiled.own_code import OnLayers
 from towers.compiled.run_files import FitFiles
-from towers.compiled.together import Together
 from towers.devices.kernels import levels_to_caller
 from towers.ground.private_apis import initial_epoch, set_initial_epoch
-from towers.layers.calls import LayerCalls
 from towers.loop.actions import restore_unreported, unreported
 from towers.loop.updates import NonFiniteGradientError, Position, StepReport
 from towers.processes.agreement import check_variables, take_from_chief
-from towers.processes.processes import Processes
-from towers.saving.checkpoint_files import Checkpoint, Groups
+from towers.saving.checkpoint_files import Checkpoint
 from towers.saving.checkpoint_folder import CheckpointFolder
 from towers.saving.checkpoints import restore
 from towers.step.results import StepResults
@@ -56,39 +52,6 @@ class Asked:
         has_validation = self.validation_data is not None
         looked_at = ("x", "y", "sample_weight", "callbacks", "verbose")
         return vars(self) | dict.fromkeys(looked_at) | {"validation_data": has_validation}
-
-
-class OnLayers:
-    """A compiled model whose steps are Keras's own or the user's; the towers run its layers.
-
-    Attributes:
-        devices, together, functions, made, graph: as those of `OnTowers`; no step is known.
-    """
-
-    graph = None
-
-    def __init__(self, model: keras.Model, calls: LayerCalls):
-        self.devices, self.together = calls.devices, Together(Processes())
-        self.functions: dict[str, Any] = {}
-        self.made: Sequence[StepResults] = ()
-        self.scope = calls.scope
-        self._model = model
-
-    def groups(self) -> Groups:
-        """Returns the variables that a checkpoint saves, by group name."""
-        return groups_of(self._model)
-
-    def make_slots(self, data: EpochData) -> None:
-        """Makes what the first step of a training makes, such as the slots of optimizers.
-
-        It is one step. It asks the layers, too, so that the next step runs as it would have run.
-        """
-        self._model.make_train_function()
-        batch = tf.data.Dataset.from_tensors(data.data.first_batch())
-        self._model.train_function(iter(batch))
-
-    def after_epoch(self) -> None:
-        """Hears that an epoch is done."""
 
 
 def fit_in_keras(

@@ -8,12 +8,23 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras
+import tensorflow as tf
 
+from towers.compiled.epoch_batches import EpochData
 from towers.compiled.kept import kept
+from towers.compiled.together import Together
 from towers.ground.arguments import check_choice
+from towers.ground.private_apis import global_seed_generator
 from towers.layers.calls import REPEATED_ROWS, LayerCalls
+from towers.processes.processes import Processes
+from towers.saving.checkpoint_files import Groups, tensorflow_variable
 from towers.step.options import StepOptions
+from towers.step.results import StepResults
 
+HOLDERS = (
+    keras.Layer, keras.optimizers.Optimizer, keras.losses.Loss, keras.metrics.Metric,
+    keras.random.SeedGenerator, tf.Module,
+)  # fmt: skip
 INSTEAD = {
     "parameters": "Leave it out: the variables stay where they were made.",
     "exchange": "Leave it out: there are no copies of the variables.",
@@ -73,3 +84,65 @@ def check_no_options(
     }  # fmt: skip
     for name in (name for name, is_asked in asked.items() if is_asked):
         raise ValueError(f"{name} has no effect here, since {reason}. {INSTEAD[name]}")
+
+
+class OnLayers:
+    """A compiled model whose steps are Keras's own or the user's; the towers run its layers.
+
+    Attributes:
+        devices, together, functions, made, graph: as those of `OnTowers`; no step is known.
+    """
+
+    graph = None
+
+    def __init__(self, model: keras.Model, calls: LayerCalls):
+        self.devices, self.together = calls.devices, Together(Processes())
+        self.functions: dict[str, Any] = {}
+        self.made: Sequence[StepResults] = ()
+        self.scope = calls.scope
+        self._model = model
+
+    def groups(self) -> Groups:
+        """Returns the variables that a checkpoint saves, by group name."""
+        return groups_of(self._model)
+
+    def make_slots(self, data: EpochData) -> None:
+        """Makes what the first step of a training makes, such as the slots of optimizers.
+
+        It is one step. It asks the layers, too, so that the next step runs as it would have run.
+        """
+        self._model.make_train_function()
+        batch = tf.data.Dataset.from_tensors(data.data.first_batch())
+        self._model.train_function(iter(batch))
+
+    def after_epoch(self) -> None:
+        """Hears that an epoch is done."""
+
+
+def groups_of(model: keras.Model) -> Groups:
+    """Returns all variables that training may change, by group name: wherever a model holds them.
+
+    That is in attributes of it, of its layers, optimizers, losses, metrics and modules, and in
+    lists and dicts there; and the state of what `keras.random` draws without a seed.
+    """
+    groups: dict[str, dict[int, Any]] = {"variables": {}, "optimizer": {}}
+    seen: set[int] = set()
+
+    def visit(value: Any, group: str) -> None:
+        if isinstance(value, (keras.Variable, tf.Variable)):
+            stored = tensorflow_variable(value)
+            is_number = stored.dtype not in (tf.string, tf.resource)
+            if is_number and all(id(stored) not in found for found in groups.values()):
+                groups[group][id(stored)] = value
+        elif isinstance(value, (dict, list, tuple, *HOLDERS)) and id(value) not in seen:
+            seen.add(id(value))
+            group = "optimizer" if isinstance(value, keras.optimizers.Optimizer) else group
+            is_holder = isinstance(value, HOLDERS)
+            parts = vars(value) if is_holder else value
+            for part in parts.values() if isinstance(parts, dict) else parts:
+                visit(part, group)
+
+    for variable in model.variables:
+        visit(variable, "variables")
+    visit([model, global_seed_generator()], "variables")
+    return {name: list(found.values()) for name, found in groups.items()}

@@ -12,7 +12,7 @@ import towers
 from tests.curves import read_scalars
 from tests.helpers import tower_devices
 from tests.kinds.comparison import afresh
-from towers.compiled.groups import groups_of
+from towers.compiled.own_code import groups_of
 from towers.saving.checkpoint_files import path_of
 from towers.scripts.training.overview import find_runs
 
