@@ -49,13 +49,11 @@ def surroundings_of(call: Call, rows: Sequence[int]) -> Surroundings:
     known = {id(tensor) for tensor in call.others(rows)}
     tables: dict[int, set[bool]] = {}
     variables, scope = call.layer.variables, CallScope(0)
-    reads: list[tf.Operation] = []
+    values: list[tf.Tensor] = []
 
     def trace(tensors: list[tf.Tensor]) -> None:
-        values = [tf.convert_to_tensor(stored_value(variable)) for variable in variables]
-        for variable, value in zip(variables, values, strict=True):
-            scope.state_mapping[id(variable)] = value
-            reads.append(value.op)
+        values.extend(tf.convert_to_tensor(stored_value(variable)) for variable in variables)
+        scope.state_mapping.update(zip(map(id, variables), values, strict=True))
         again = call.with_tensors(tensors, {})
         again.part({}, {}, scope)
         cut = [again.leaves[index] for index in rows]
@@ -67,15 +65,14 @@ def surroundings_of(call: Call, rows: Sequence[int]) -> Surroundings:
     graph = graph_of(trace, call.tensors())
     fixed = frozenset(index for index, ways in tables.items() if ways == {False})
     text = graph.as_graph_def().SerializeToString()
+    refused = scope.left_within(graph) or refusal_of(text)
+    if any(len(ways) > 1 for ways in tables.values()):
+        refused = "looks up rows of a table by the batch and besides"
     if any(id(tensor) not in known for tensor in captured_in(graph)):
         refused = "computes from tensors that are not given to it"
-    elif any(len(ways) > 1 for ways in tables.values()):
-        refused = "looks up rows of a table by the batch and besides"
-    else:
-        refused = scope.left_within(graph) or refusal_of(text)
     others = scope.others.keys() - {id(global_seed_generator().state)}
-    is_closed = not others and uses_of(graph, variables) <= set(reads)
-    read, has_gradient = others_read_in(graph, variables), CUSTOM in text
+    is_closed = not others and uses_of(graph, variables) <= {one.op for one in values}
+    has_gradient, read = CUSTOM in text, others_read_in(graph, variables)
     sways_gradient = has_gradient or STOPPED in text
     return Surroundings(refused, fixed, has_gradient, sways_gradient, is_closed, read)
 
