@@ -24,7 +24,7 @@ from towers.compiled.epoch_batches import EpochData, check_generator
 from towers.compiled.functions import OnTowers
 from towers.compiled.input_errors import in_one_sentence
 from towers.compiled.kept import kept
-from towers.compiled.keras_fit import Asked, fit_in_keras
+from towers.compiled.keras_fit import Asked, Run
 from towers.compiled.own_code import OnLayers, call_own, check_no_options, layer_calls
 from towers.compiled.run_files import files_of
 from towers.compiled.setting import limited, place
@@ -127,7 +127,7 @@ def fit(
         calls.told.tell_why(model.name, error)
         way = OnLayers(model, calls)
         held_out = None if is_overridden(model, "evaluate") else held_out
-    return fit_in_keras(model, way, asked, own, held_out, files, begun)
+    return Run(model, way, asked, own, files, begun).fit(held_out)
 
 
 def read(model: keras.Model, asked: Asked, seed: int) -> tuple[EpochData, EpochData | None]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -54,38 +54,6 @@ class Asked:
         return vars(self) | dict.fromkeys(looked_at) | {"validation_data": has_validation}
 
 
-def fit_in_keras(
-    model: keras.Model,
-    way: OnTowers | OnLayers,
-    asked: Asked,
-    own: EpochData,
-    held_out: EpochData | None,
-    files: FitFiles | None,
-    begun: int,
-) -> keras.callbacks.History:
-    """Returns what Keras's `fit` returns.
-
-    Args:
-        model, way: the model, and how the towers run it.
-        asked: the arguments, within the limits of Keras's configuration.
-        own, held_out: the data, and that of the validation; None: `asked.validation_data` as it is.
-        files: those of a run, or None.
-        begun: the number of updates that the model's optimizer has made.
-    """
-    given, verbose = asked.callbacks, asked.verbose
-    if isinstance(given, keras.callbacks.CallbackList):  # It has a progress bar or none.
-        given, verbose = given.callbacks, 0
-    callbacks = keras.tree.flatten(given or [])
-    run = Run(model, way, own, files, asked, callbacks, begun)
-    with run.scope(), contextlib.closing(own), contextlib.closing(held_out or own), ends_quietly():
-        return keras.Model.fit(
-            model, own, epochs=asked.epochs, verbose=verbose, callbacks=[*callbacks, run],
-            initial_epoch=run.position.epoch or asked.initial_epoch,
-            steps_per_epoch=own.limit, validation_freq=asked.validation_freq,
-            **validation_of(asked, held_out),
-        )  # fmt: skip
-
-
 def validation_of(asked: Asked, held_out: EpochData | None) -> dict[str, Any]:
     """Returns the arguments of Keras's `fit` that say how it validates."""
     if held_out is None:
@@ -98,8 +66,11 @@ class Run(keras.callbacks.Callback):
     """The last of the callbacks: it counts, reports and saves, and all processes agree in it.
 
     Args:
-        model, way, data, files, asked, begun: as in `fit_in_keras`.
-        callbacks: those before this one.
+        model, way: the model, and how the towers run it.
+        asked: the arguments, within the limits of Keras's configuration.
+        data: of the training.
+        files: those of a run, or None.
+        begun: the number of updates that the model's optimizer has made.
 
     Attributes:
         position: where the training is.
@@ -109,25 +80,49 @@ class Run(keras.callbacks.Callback):
         self,
         model: keras.Model,
         way: OnTowers | OnLayers,
+        asked: Asked,
         data: EpochData,
         files: FitFiles | None,
-        asked: Asked,
-        callbacks: Sequence[keras.callbacks.Callback],
         begun: int,
     ):
         super().__init__()
         self.position = Position()
-        self._begun = begun
+        self._asked, self._begun = asked, begun
         self._model, self._way, self._data, self._files = model, way, data, files
-        self._epochs, self._quiet = asked.epochs, asked.verbose == 0
-        self._stops_in_steps = way.together.stops_in_steps(callbacks)
+        self._stops_in_steps = False
         self._actions = [] if files is None or not way.functions else [files.reports(model)]
         self._checkpoints: CheckpointFolder | None = None
         self._is_cut = False  # A callback has stopped the epoch.
         self._metrics: list[tuple[Any, Any]] = []  # The states of an epoch that goes on.
 
+    def fit(self, held_out: EpochData | None) -> keras.callbacks.History:
+        """Returns what Keras's `fit` returns.
+
+        Args:
+            held_out: the data of the validation; None: `validation_data` as it was given.
+        """
+        asked, own = self._asked, self._data
+        given, verbose = asked.callbacks, asked.verbose
+        if isinstance(given, keras.callbacks.CallbackList):  # It has a progress bar or none.
+            given, verbose = given.callbacks, 0
+        callbacks = keras.tree.flatten(given or [])
+        self._stops_in_steps = self._way.together.stops_in_steps(callbacks)
+        with (
+            self._scope(),
+            contextlib.closing(own),
+            contextlib.closing(held_out or own),
+            ends_quietly(),
+        ):
+            return keras.Model.fit(
+                self._model, own, epochs=asked.epochs, verbose=verbose,
+                callbacks=[*callbacks, self],
+                initial_epoch=self.position.epoch or asked.initial_epoch,
+                steps_per_epoch=own.limit, validation_freq=asked.validation_freq,
+                **validation_of(asked, held_out),
+            )  # fmt: skip
+
     @contextlib.contextmanager
-    def scope(self) -> Iterator[None]:
+    def _scope(self) -> Iterator[None]:
         """The scope of the training, which restores the newest checkpoint of a run."""
         with self._way.scope(), contextlib.ExitStack() as scopes:
             if self._files is not None:
@@ -159,7 +154,7 @@ class Run(keras.callbacks.Callback):
             self._metrics = [(one, one.numpy()) for one in states]
         with processes.chief_first():  # They may share a disk.
             files.begin(self.position, model, way.devices, processes)
-        tell(model, self.position, files.run_dir, self._epochs, self._quiet)
+        tell(model, self.position, files.run_dir, self._asked)
 
     def _take_from_chief(self) -> None:
         """Takes what the chief of several processes has restored, or its callbacks have set."""
@@ -271,7 +266,7 @@ class Run(keras.callbacks.Callback):
         if self._files is not None:
             epochs = self.position.epoch
             reason = "a callback stopped the training" if self.model.stop_training else ""
-            self._files.end(self.position, self._epochs, reason or f"{epochs} epochs done")
+            self._files.end(self.position, self._asked.epochs, reason or f"{epochs} epochs done")
         check_variables(self._way.together.processes, self._way.groups())
         self._way.together.processes.wait()
 
@@ -286,25 +281,19 @@ def with_first_epoch(checkpoint: Checkpoint) -> Checkpoint:
     return dataclasses.replace(checkpoint, groups=groups, state=state)
 
 
-def tell(
-    model: keras.Model,
-    position: Position,
-    run_dir: str | os.PathLike[str],
-    epochs: int,
-    quiet: bool,
-) -> None:
+def tell(model: keras.Model, position: Position, run_dir: Path, asked: Asked) -> None:
     """Says where a run goes on that was restored, or that there is nothing left to train."""
     if position == Position():
         return
-    if position.epoch >= epochs > 0:
+    if position.epoch >= asked.epochs > 0:
         warnings.warn(
-            f"{os.fspath(run_dir)} holds all {epochs} epochs: nothing is trained. Give more "
+            f"{run_dir} holds all {asked.epochs} epochs: nothing is trained. Give more "
             "epochs to go on, or another run_dir to train anew.",
             RuntimeWarning,
             stacklevel=levels_to_caller(),
         )
-    elif not quiet:
+    elif asked.verbose != 0:
         own = "its own weights"
         if getattr(model, "optimizer", None) is not None:
             own += f" and learning rate ({float(model.optimizer.learning_rate):g})"
-        print(f"{os.fspath(run_dir)}: goes on after epoch {position.epoch} with {own}")
+        print(f"{run_dir}: goes on after epoch {position.epoch} with {own}")
