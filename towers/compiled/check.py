@@ -24,7 +24,7 @@ from towers.compiled.setting import place, prepare
 from towers.devices.placement import Placement
 from towers.ground.private_apis import flatten_layers, takes_training
 from towers.layers.draws import call_in_inference
-from towers.layers.told import NORMS
+from towers.layers.told import exceptions_in
 from towers.saving.checkpoint_files import tensorflow_variable
 
 TOLERANCES = {"float64": 1e-12, "float32": 1e-6}  # Of law 1: docs/explanations/laws.md.
@@ -212,13 +212,9 @@ def notes_on(
     model: keras.Model, devices: Sequence[str], reason: str, quiet: Sequence[str]
 ) -> list[str]:
     """Returns what runs whole, and what is otherwise than on one device or in training."""
-    notes = []
+    notes = list(exceptions_in(flatten_layers(model), sums_rows=False))
     if reason:
         notes = layer_calls(model, devices, "sum", quiet=True).told.describe().split("; ")
-    else:
-        norms = (one for one in flatten_layers(model)
-                 if isinstance(one, keras.layers.BatchNormalization))  # fmt: skip
-        notes = [] if all(one.synchronized for one in norms) else [NORMS]
     return notes + ([f"off in this check, since drawn: {', '.join(quiet)}"] if quiet else [])
 
 

@@ -30,7 +30,7 @@ from towers.compiled.run_files import files_of
 from towers.compiled.setting import limited, place
 from towers.compiled.together import join
 from towers.ground.private_apis import flatten_layers, get_random_seed, train_validation_split
-from towers.layers.told import TABLES
+from towers.layers.told import TABLES, exceptions_in
 from towers.step.options import StepOptions
 from towers.variables.optimizers import optimizers_in
 
@@ -208,7 +208,7 @@ def on_shards(
 
 def tell_of_tables(model: keras.Model) -> None:
     """Prints where an update is not that of Keras, which squares or clips each repeated row."""
-    has_table = any(isinstance(one, keras.layers.Embedding) for one in flatten_layers(model))
+    has_table = TABLES in exceptions_in(flatten_layers(model), sums_rows=True)
     if has_table and not all(map(is_linear, optimizers_in(model.optimizer))):
         print(f"{model.name}: {TABLES}")
 

@@ -54,7 +54,7 @@ class Told:
         """Notes how a layer is called that was asked, and what is otherwise in a training."""
         layers, exceptions = flatten_layers(layer), []
         if answer.way == CUT:
-            exceptions = list(self._exceptions(layers)) if trains else []
+            exceptions = list(exceptions_in(layers, self._sums_rows)) if trains else []
             trained = (variable for one in layers for variable in one.trainable_variables)
             note_sizes(self._owned, map(stored_value, trained))
         inner = [one.name for one in layers[1:]] if answer.way == INSIDE else []
@@ -108,19 +108,19 @@ class Told:
             parts.append(joined_on(self._devices[0], self.most_joined))
         return "; ".join(parts)
 
-    def _exceptions(self, cut: Sequence[Any]) -> Iterator[str]:
-        """Yields what is otherwise than on one device where such layers are cut."""
-        norms = [one for one in cut if isinstance(one, keras.layers.BatchNormalization)]
-        if not all(one.synchronized for one in norms):
-            yield NORMS
-        has_table = any(isinstance(one, keras.layers.Embedding) for one in cut)
-        if self._sums_rows and has_table:
-            yield TABLES
-
     def _share(self) -> float:
         """Returns how many of the numbers in trainable variables are in those on towers."""
         owned, used = self._owned.by_id(), self._used.by_id()
         return sum(owned.values()) / max(sum({**owned, **used}.values()), 1) if owned or used else 1
+
+
+def exceptions_in(layers: Sequence[Any], sums_rows: bool) -> Iterator[str]:
+    """Yields what is otherwise than on one device where such layers are cut."""
+    norms = [one for one in layers if isinstance(one, keras.layers.BatchNormalization)]
+    if not all(one.synchronized for one in norms):
+        yield NORMS
+    if sums_rows and any(isinstance(one, keras.layers.Embedding) for one in layers):
+        yield TABLES
 
 
 def note_sizes(known: Known, variables: Iterable[tf.Variable]) -> None:
