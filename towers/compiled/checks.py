@@ -12,7 +12,7 @@ import tensorflow as tf
 from keras import ops
 
 from towers.compiled.data import Data, preprocesses
-from towers.compiled.tower_function import call, has_equal_rows
+from towers.compiled.tower_function import call, has_equal_rows, matched_losses
 from towers.ground.arguments import check_at_least, check_choice, check_fraction
 from towers.ground.host import HOST
 from towers.ground.private_apis import (
@@ -25,7 +25,6 @@ from towers.ground.private_apis import (
     loss_tracker,
     metric_function,
     takes_training,
-    with_losses,
 )
 from towers.layers.asking import CUT, ask, needs_trace
 from towers.layers.part import Call
@@ -322,17 +321,7 @@ def check_losses_apart(
     model: keras.Model, losses: Sequence[keras.losses.Loss], y: Any, y_pred: Any
 ) -> None:
     """Raises NeedsLayersError for a loss whose values for some rows depend on others."""
-    pairs: list[tuple[keras.losses.Loss, Any, Any]] = []
-
-    def recorder(loss: keras.losses.Loss, scale: Any) -> Any:
-        def record(y_true: Any, y_pred: Any, sample_weight: Any = None) -> tf.Tensor:
-            pairs.append((loss, y_true, y_pred))
-            return tf.zeros([])
-
-        return record
-
-    with_losses(compile_loss_of(model), recorder)(y, y_pred)
-    for loss, y_true, outputs in pairs:
+    for loss, _, y_true, outputs, _ in matched_losses(compile_loss_of(model), y, y_pred):
         if not any(loss is one for one in losses):
             continue
         pair = [ops.convert_to_tensor(value, loss.dtype) for value in (y_true, outputs)]

@@ -90,26 +90,37 @@ def compiled_losses(
 ) -> list[LossPart]:
     """Returns each loss that was passed to `compile`, in Keras's order.
 
-    Keras itself matches losses, labels and outputs: it calls recorders in place of the losses.
-
     Args:
         compile_loss: the model's losses, built.
         y, y_pred, sample_weight: labels, outputs and weights of the shard, as Keras takes them.
         rows: scalar, the number of examples of the shard.
     """
-    parts: list[LossPart] = []
+    # The towers' means are recorded after they are added.
+    found = matched_losses(compile_loss, y, y_pred, sample_weight)
+    return [
+        loss_part(loss, y_true, outputs, weights, rows)._replace(scale=scale)
+        for loss, scale, y_true, outputs, weights in found
+    ]
+
+
+def matched_losses(
+    compile_loss: CompileLoss, y: Any, y_pred: Any, sample_weight: Any = None
+) -> list[tuple[keras.losses.Loss, Any, Any, Any, Any]]:
+    """Returns each loss with its weight, and the labels, outputs and weights of its own.
+
+    Keras itself matches them: it calls recorders in place of the losses.
+    """
+    found: list[tuple[keras.losses.Loss, Any, Any, Any, Any]] = []
 
     def recorder(loss: keras.losses.Loss, scale: Any) -> Any:
         def record(y_true: Any, y_pred: Any, sample_weight: Any = None) -> tf.Tensor:
-            part = loss_part(loss, y_true, y_pred, sample_weight, rows)
-            parts.append(part._replace(scale=scale))
-            return part.total
+            found.append((loss, scale, y_true, y_pred, sample_weight))
+            return tf.zeros([])
 
         return record
 
-    # The towers' means are recorded after they are added.
     with_losses(compile_loss, recorder)(y, y_pred, sample_weight)
-    return parts
+    return found
 
 
 def loss_part(
