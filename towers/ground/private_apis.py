@@ -38,6 +38,8 @@ HANDED_ON = {
     "record_operation": "tensorflow.python.eager.record",
     "stop_recording": "tensorflow.python.eager.record",
     "variable_accessed": "tensorflow.python.eager.tape",
+    # The op `add_n`, by which tapes add gradients.
+    "gen_math_ops": "tensorflow.python.ops",
     # Which trainable variables are read, without a tape.
     "VariableWatcher": "tensorflow.python.eager.record",
     # What `tf.function` makes, and what calls layers and other operations of Keras.
@@ -476,13 +478,6 @@ def push_of_tapes() -> tuple[Any, str]:
     from tensorflow.python.eager.backprop import GradientTape
 
     return GradientTape, "_push_tape"
-
-
-def op_of_sums() -> tuple[Any, str]:
-    """Returns the module and the name of the op by which tapes add gradients."""
-    from tensorflow.python.ops import gen_math_ops
-
-    return gen_math_ops, "add_n"
 
 
 def condition() -> tuple[Any, str]:

@@ -15,8 +15,8 @@ import tensorflow as tf
 
 from towers.ground.hooks import Hook
 from towers.ground.private_apis import (
+    gen_math_ops,
     get_default_graph,
-    op_of_sums,
     push_of_tapes,
     record_operation,
     stored_value,
@@ -26,7 +26,7 @@ from towers.travel.gradients import Gradient, concat_rows, sum_gradients, sum_re
 from towers.travel.packed_sums import send
 
 READS = "_reads_of_towers"  # A graph's attribute.
-PUSH_TAPE, ADD = Hook(*push_of_tapes()), Hook(*op_of_sums())
+PUSH_TAPE, ADD = Hook(*push_of_tapes()), Hook(gen_math_ops, "add_n")
 NUM_TAPES = contextvars.ContextVar("num_tapes", default=0)
 
 
