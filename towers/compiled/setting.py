@@ -28,7 +28,7 @@ from towers.devices.kernels import levels_to_caller, warn_of_slow_kernels
 from towers.devices.placement import Placement, check_present
 from towers.ground.host import HOST
 from towers.ground.private_apis import build_symbolically, compute_output_spec, flatten_layers
-from towers.layers.held import counts_of, switches_of, take_back_counts
+from towers.layers.held import counts_kept, switches_of
 
 AUTO = 16  # Steps of a call: what is left of the host's time for a call is small.
 MOST = 1024  # Each tower costs a graph.
@@ -124,11 +124,10 @@ def prepare(
     )
     found = batch
     if not isinstance(batch, str):
-        before = counts_of(model)
         check = functools.partial(check_built_model, model, placement.devices, data, batch)
         now = switches_of(model) if to_trace else switches
-        found = kept(model, ("prepared", *key, now), functools.partial(within, placement, check))
-        take_back_counts(model, before)
+        with counts_kept(model):
+            found = kept(model, ("prepared", *key, now), lambda: within(placement, check))
     if found:
         raise NeedsLayersError(found)
 

@@ -35,15 +35,13 @@ from towers.ground.private_apis import (
 from towers.layers.asking import INSIDE, WHOLE, Answer, ask, needs_trace, not_cut
 from towers.layers.gradient import Towers
 from towers.layers.held import (
-    Held,
     attributes_of,
-    counts_of,
+    counts_kept,
     is_plain,
     is_tensor,
     put_back,
     settings_of,
     switches_of,
-    take_back_counts,
 )
 from towers.layers.known import Known
 from towers.layers.part import Call, Outcome
@@ -133,7 +131,8 @@ class LayerCalls:
         self.trains, self.told = trains, Told(self.devices, repeated_rows)
         self._answers, self._functions = Known(), Known()  # Of a layer, each by the call's key.
         self._is_first_call, self._joined = False, 0  # The bytes that a first call joins.
-        self._before: dict[int, tuple[Any, dict[tuple[int, str], Held]]] = {}  # That call.
+        self._counting: set[int] = set()  # The ids of layers whose counts that call keeps.
+        self._counts = contextlib.ExitStack()
         self._values = ValuesOnTowers(self._call_values, self.devices)
 
     @contextlib.contextmanager
@@ -189,24 +188,17 @@ class LayerCalls:
             ) from error
         finally:
             self._is_first_call = False
-            self._take_back_counts()
+            self._counts.close()  # The trace that follows is the first, as it is on one device.
+            self._counting.clear()
         self.told.note_used(watcher.watched_variables())
         self.told.most_joined = max(self.told.most_joined, self._joined)
         return results
 
-    def _take_back_counts(self) -> None:
-        """Gives layers the numbers that they had before the first call of a function.
-
-        The trace that follows is the first one, as it is on one device.
-        """
-        for layer, before in reversed(self._before.values()):
-            take_back_counts(layer, before)
-        self._before.clear()
-
     def _keep_counts(self, layer: keras.layers.Layer) -> None:
-        """Keeps what a layer holds before its first call in the first call of a function."""
-        if id(layer) not in self._before:
-            self._before[id(layer)] = layer, counts_of(layer)
+        """Keeps a layer's counts from its first call to the end of a function's first call."""
+        if id(layer) not in self._counting:
+            self._counting.add(id(layer))
+            self._counts.enter_context(counts_kept(layer))
 
     def call(self, original: Any, layer: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Returns what a layer returns, its rows on towers if it treats them apart."""

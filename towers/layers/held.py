@@ -141,10 +141,22 @@ def taken_back(layer: Any, before: dict[tuple[int, str], Held]) -> Iterator[Stor
             yield Stored(owner, name, *((contents, value) if is_same else (value, None)))
 
 
-def counts_of(layer: Any) -> dict[tuple[int, str], Held]:
-    """Returns the attributes of a layer and what is in it, but of none that is built later."""
+@contextlib.contextmanager
+def counts_kept(layer: Any) -> Iterator[None]:
+    """The scope after which the numbers, texts and flags in a layer are those of before.
+
+    Objects that are made in it stay, and so does what a layer holds that is built in it.
+    """
     found = attributes_of(layer, others=True)
-    return {key: held for key, held in found.items() if not is_built_later(held.owner)}
+    before = {key: held for key, held in found.items() if not is_built_later(held.owner)}
+    try:
+        yield
+    finally:
+        owners = {number for number, _ in before}
+        for one in list(taken_back(layer, before)):
+            is_count = are_plain(leaves_of(one.value))
+            if not is_count or one.name in names_of_keras() or id(one.owner) not in owners:
+                put_back(one)
 
 
 def is_built_later(owner: Any) -> bool:
@@ -152,18 +164,6 @@ def is_built_later(owner: Any) -> bool:
     if not isinstance(owner, keras.layers.Layer) or owner.built:
         return False
     return type(owner).build not in (keras.layers.Layer.build, keras.Model.build)
-
-
-def take_back_counts(layer: Any, before: dict[tuple[int, str], Held]) -> None:
-    """Gives attributes the numbers, texts and flags that `counts_of` found before some calls.
-
-    Objects that these calls have made stay.
-    """
-    owners = {number for number, _ in before}
-    for one in list(taken_back(layer, before)):
-        is_count = are_plain(leaves_of(one.value))
-        if not is_count or one.name in names_of_keras() or id(one.owner) not in owners:
-            put_back(one)
 
 
 @contextlib.contextmanager
