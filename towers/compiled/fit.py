@@ -26,7 +26,7 @@ from towers.compiled.input_errors import in_one_sentence
 from towers.compiled.kept import kept
 from towers.compiled.keras_fit import Asked, Run
 from towers.compiled.own_code import OnLayers, call_own, check_no_options, layer_calls
-from towers.compiled.run_files import files_of
+from towers.compiled.run_files import FitFiles
 from towers.compiled.setting import limited, place
 from towers.compiled.together import join
 from towers.ground.private_apis import flatten_layers, get_random_seed, train_validation_split
@@ -115,7 +115,7 @@ def fit(
         check_no_options(reason, parameters, exchange, options, run_dir)
         return call_own(model, "fit", calls, **vars(asked))
     own, held_out = read(model, asked, seed_after(seed, 0 if run_dir or initial_epoch else begun))
-    files = files_of(run_dir, model, own.data, vars(asked), options)
+    files = None if run_dir is None else FitFiles(run_dir, model, own.data, vars(asked), options)
     steps = OnTowers(model, placement, together)
     way: OnTowers | OnLayers = steps
     try:

@@ -38,35 +38,29 @@ REPORT_STEPS = 10
 EVALUATION = "evaluation"  # The curve of evaluations.
 
 
-def files_of(
-    run_dir: str | os.PathLike[str] | None,
-    model: keras.Model,
-    data: Data,
-    settings: Mapping[str, Any],
-    options: StepOptions,
-) -> FitFiles | None:
-    """Returns the files of a training, None without a run directory; others as `describe_fit`."""
-    if run_dir is None:
-        return None
-    return FitFiles(run_dir, describe_fit(model, data, settings, options))
-
-
 class FitFiles:
-    """The record, the metrics and the curves of a training of a compiled model.
+    """The record, the metrics and the curves of a training; arguments as in `describe_fit`.
 
     Attributes:
         run_dir: as in `towers.fit`.
         metrics, curves: the lines of metrics.jsonl, and TensorBoard's files.
     """
 
-    def __init__(self, run_dir: str | os.PathLike[str], record: dict[str, Any]):
+    def __init__(
+        self,
+        run_dir: str | os.PathLike[str],
+        model: keras.Model,
+        data: Data,
+        settings: Mapping[str, Any],
+        options: StepOptions,
+    ):
         if not isinstance(run_dir, (str, os.PathLike)) or Path(run_dir).is_file():
             raise ValueError(f"run_dir must be a folder, or new. Received {run_dir!r}.")
         self.run_dir = Path(run_dir)
         self.metrics = MetricsFile(self.run_dir / "metrics.jsonl")
         self.curves = SummaryWriters(self.run_dir / "summaries")
-        self._record, self._is_new, self._is_chief, self._first_tower = record, False, True, 0
-        self._is_over = False
+        self._record = describe_fit(model, data, settings, options)
+        self._is_new, self._is_over, self._is_chief, self._first_tower = False, False, True, 0
         self._before = self._read()
 
     def _read(self) -> dict[str, Any] | None:
