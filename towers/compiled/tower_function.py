@@ -14,13 +14,10 @@ from towers.ground.private_apis import (
     apply_mask,
     compile_loss_of,
     compile_metrics_of,
-    flatten_layers,
     get_keras_mask,
     loss_tracker,
-    own_losses,
     squeeze_or_expand_to_same_rank,
     takes_training,
-    weight_losses,
     with_losses,
 )
 from towers.step.results import EvaluationResults, StepResults, mean_metric
@@ -48,7 +45,7 @@ def compiled_tower_fn(model: keras.Model, *, training: bool) -> TowerFn:
         metrics = {LOSS.format(index): as_pair(part, rows) for index, part in enumerate(parts)}
         states = metric_states(model, y, y_pred, sample_weight)
         metrics |= {STATE.format(index): (state, None) for index, state in enumerate(states)}
-        parts += added_losses(model, rows)
+        parts += [added_part(loss, rows) for loss in model.losses]
         if not parts:
             raise ValueError("There is no loss to train. Pass a loss to model.compile().")
         return (*combine(parts, rows), metrics)
@@ -222,16 +219,10 @@ def reduce_part(
     return LossPart(total / size, ROWS) if by_rows else LossPart(total, size)
 
 
-def added_losses(model: keras.Model, rows: tf.Tensor) -> list[LossPart]:
-    """Returns regularisers of a shard just computed, and of weights: means over the rows."""
-    own = [loss for layer in flatten_layers(model) for loss in own_losses(layer)]
-    return [added_part(loss, rows) for loss in (*own, *weight_losses(model))]
-
-
 def added_part(loss: tf.Tensor, rows: tf.Tensor) -> LossPart:
-    """Returns a mean over the rows, or a constant, which enters once for each row; or their sum.
+    """Returns what a layer added, or the regulariser of a weight, as Keras adds it up.
 
-    Keras adds up a loss with a value for each row.
+    It is a mean over the rows, or a constant, which enters once for each row; or their sum.
     """
     total = tf.reduce_sum(ops.cast(loss, rows.dtype))
     has_rows = loss.shape.rank != 0 and loss.shape[0] is None

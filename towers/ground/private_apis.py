@@ -197,11 +197,6 @@ def flatten_layers(layer: Any, **options: bool) -> list[Any]:
     return list(layer._flatten_layers(**options))
 
 
-def own_losses(layer: Any) -> list[Any]:
-    """Returns what a layer itself added with `add_loss` and as activity regulariser."""
-    return layer._get_own_losses()
-
-
 def owner_of_loss(layer: Any, loss: Any) -> Any:
     """Returns the layer, of a layer and those in it, that added a loss in a stateless scope."""
     return next(one for one in flatten_layers(layer) if id(loss) in one._loss_ids)
@@ -210,11 +205,6 @@ def owner_of_loss(layer: Any, loss: Any) -> Any:
 def added_losses(layer: Any) -> list[Any]:
     """Returns the list of the losses that a layer added outside of every scope."""
     return layer._losses
-
-
-def weight_losses(model: Any) -> list[Any]:
-    """Returns what the regularisers of a model's weights give."""
-    return model._get_regularization_losses()
 
 
 def variables_built_for(optimizer: Any) -> list[Any]:
