@@ -1,6 +1,5 @@
 """A process reads its own rows only; they are those of the global batch, for any number of them."""
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -130,14 +129,8 @@ class Halves:
         return pairs[0].concatenate(pairs[1])
 
 
-def test_a_training_of_one_of_several_processes_takes_its_own_rows():
+def test_the_shards_of_one_of_several_processes_are_made_of_its_own_rows():
     batches = Halves(helpers.dense_batches([8, 6]))
-    model = helpers.dense_model()
-    placement = towers.Placement(helpers.tower_devices(2))
     process = towers.processes.Processes(None, 2, 1)
-    step = towers.build_train_step(
-        helpers.classify(model), model, keras.optimizers.SGD(0.1), placement, batches
-    )
-    step.processes = process  # The sums stay those of this process, which is enough here.
-    towers.Trainer(step, batches).train(epochs=1)
+    assert len(list(process.shards(batches, 2, 0))) == 2
     assert batches.taken == [slice(4, 8), slice(3, 6)]

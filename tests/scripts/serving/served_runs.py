@@ -28,10 +28,10 @@ class Service(NamedTuple):
 
 def train(run_dir, *fields, steps=2):
     """Returns the directory of a short run, with a small corpus and its cache beside it."""
-    corpus = run_dir.parent / "corpus.tsv"
+    corpus = run_dir.parent / "corpus.conv"
     words = [f"w{a}{b}" for a in "abcdefgh" for b in "ijklmnop"]
-    lines = [f"please say {word}\tof course : {word} ." for word in words]
-    corpus.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    turns = "E\nM please say {0}\nM of course : {0} .\nM once more\nM {0} .\n"
+    corpus.write_text("".join(turns.format(word) for word in words), encoding="utf-8")
     command = ["train", "chatbot", "--language", "en", "--data", str(corpus)]
     command += ["--run-dir", str(run_dir), "--steps", str(steps), "--batch-size", "32"]
     for field in ("held_out=0.1", *fields):
