@@ -69,13 +69,9 @@ class Shards(Data):
     """Data as the shards of a process's towers.
 
     Args:
-        data: the data.
         own: the towers of this process.
         most: the number of batches in the longest pass of all processes. A shorter one is filled
             with shards that count nothing. None: all have as many as the data.
-
-    Attributes:
-        data: as given.
     """
 
     def __init__(self, data: Data, own: OwnRows, most: int | None = None):
@@ -380,7 +376,6 @@ class ChosenBatches(keras.utils.PyDataset):
     """Batches of a `PyDataset` in another order, for one pass.
 
     Args:
-        dataset: the data set.
         choose: returns the indices of its batches, once the pass begins; None: as they are.
         first: the index of the first batch in the order.
     """

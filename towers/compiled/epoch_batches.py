@@ -46,14 +46,11 @@ class ShardIterator:
     """The shards of an epoch, for the towers' own steps.
 
     Args:
-        dataset: the shards.
-        devices: the towers' devices.
         per_call: how many batches the step takes at once.
         in_graph: whether the step's graph may take them by itself: where it is known how many there
             are, since it finds out in the middle of a step that none is left.
 
     Attributes:
-        per_call: as given.
         in_graph: a `tf.data` iterator that the graph of a step takes them from, or None: `next`
             returns them.
         taken: how many batches were taken; the step counts them.
@@ -101,7 +98,6 @@ class EpochData(DataAdapter):
     """Data as Keras's own `fit` and `evaluate` read it: each epoch is a data set of its own.
 
     Args:
-        data: the data.
         steps: the number of steps of an epoch, or None for those of a pass over the data.
         open_epoch: returns an iterator over the batches of an epoch; one of `tf.data` by default.
         remedy: what ends data without an end.
@@ -110,7 +106,6 @@ class EpochData(DataAdapter):
         ValueError: a pass over the data would not end.
 
     Attributes:
-        data, steps: as given.
         epoch, first_step: the number of the epoch that is read next, and of its first batch.
         first_epoch: that of the first one; None before it begins.
     """

@@ -150,7 +150,6 @@ class OnTowers:
         """Returns data as shards, and makes the step that trains on it.
 
         Args:
-            data: of the training.
             options: of the step, but for what `compile` says: the loss scale, and whether XLA
                 compiles.
             told: whether the time of each step is wanted.

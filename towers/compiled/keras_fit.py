@@ -68,7 +68,6 @@ class Run(keras.callbacks.Callback):
     Args:
         model, way: the model, and how the towers run it.
         asked: the arguments, within the limits of Keras's configuration.
-        data: of the training.
         files: those of a run, or None.
         begun: the number of updates that the model's optimizer has made.
 

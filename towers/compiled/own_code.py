@@ -74,7 +74,6 @@ def check_no_options(
 
     Args:
         reason: why it does not serve, the end of a sentence.
-        parameters, exchange, options: as asked for.
         run_dir: None if there may be one.
     """
     asked = {

@@ -103,16 +103,10 @@ class FitFiles:
         devices: Sequence[str],
         processes: Processes,
     ) -> None:
-        """Records a process that begins, and removes what a killed one wrote after a position.
+        """Records a process that begins, and removes what a killed one wrote after its position.
 
         A run that has more epochs than asked for, or ended with as many, stays as it is. A warning
         names what differs from the run that goes on.
-
-        Args:
-            position: where the run goes on.
-            model: the model, as it was restored.
-            devices: of this process's towers.
-            processes: all processes of the training.
         """
         self._is_chief = processes.is_chief
         self._first_tower = processes.first_tower(len(devices))

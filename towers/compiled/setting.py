@@ -44,10 +44,8 @@ def place(
     """Returns the placement of a model that exists already.
 
     Args:
-        model: the model; its variables stay where they are.
         towers: as in `towers.fit`.
-        parameters: as in `Placement`; `auto` is where the variables are, or will be.
-        exchange: as in `Placement`.
+        parameters, exchange: as in `Placement`; `auto` is where the variables are, or will be.
 
     Raises:
         ValueError: there are no such devices, or the variables are somewhere else.
@@ -111,7 +109,6 @@ def prepare(
     """Builds a model for its data, and checks it.
 
     Args:
-        model, placement, data: as everywhere here.
         to_trace: whether it is traced next, as it is now: it is checked again if it has changed.
 
     Raises:

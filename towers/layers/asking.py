@@ -79,7 +79,6 @@ def ask(call: Call, devices: Sequence[str], *, traces: bool = True, trains: bool
     It leaves all as it was.
 
     Args:
-        call, devices: the call, and the towers' devices.
         traces: whether a trace is to tell where the layer's numbers come from.
         trains: whether a gradient may be asked by one tensor that comes out through another.
     """
@@ -201,7 +200,6 @@ def fitting_ways(
     """Returns all ways in which each tensor that comes out may become one, or why there is none.
 
     Args:
-        call, rows, devices: as in `ask`.
         with_all: whether all rows are asked together, too, if they fit a device. What follows from
             their number, such as a tenth of them, shows in no share.
         read: variables that the layer reads and that are not Keras's.
@@ -261,7 +259,6 @@ def compare(
     """Returns for each tensor the ways in which two parts of some rows make the whole.
 
     Args:
-        call: the call.
         rows: the indices of the arguments that have rows.
         start, count: the first of the rows, and how many there are.
         weights: by the variable's id, a value in place of its own.

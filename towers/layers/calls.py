@@ -108,13 +108,11 @@ class LayerCalls:
     traced before has uncut layers, and nothing of ours stays in it.
 
     Args:
-        devices: one device per tower.
-        repeated_rows: as in `layers_on`.
+        devices, repeated_rows: as in `layers_on`.
         trains: whether gradients are asked for, and what is otherwise in a training is told.
         owner: the model whose steps they are, if it is known.
 
     Attributes:
-        devices, repeated_rows, trains: as given.
         told: what is printed of how layers are called.
     """
 

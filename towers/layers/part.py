@@ -134,10 +134,7 @@ class Call:
         They are those of outputs with rows: from large numbers, which whatever clips them clips,
         and from numbers that are smaller by `LARGE`. Those of all weights make one vector, in which
         the rounding of one that is 0 counts nothing; tables are left out, and weights of a layer
-        that computes in 16 bits.
-
-        Args:
-            ways: how each tensor that comes out becomes one.
+        that computes in 16 bits. The ways are those of the tensors that come out.
         """
 
         def run(layer: Any, /, *args: Any, **kwargs: Any) -> Any:

@@ -54,9 +54,6 @@ class Reads:
     Args:
         devices: the towers' devices.
         graph: the graph that reads them, which is traced at the moment; None without one.
-
-    Attributes:
-        devices: as given.
     """
 
     def __init__(self, devices: Sequence[str], graph: tf.Graph | None = None):

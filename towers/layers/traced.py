@@ -97,7 +97,6 @@ def trace_of(call: Call, specs: Sequence[Any], masked: Sequence[int] = ()) -> tu
     """Returns a call in a trace with such tensors, and what comes out of it there.
 
     Args:
-        call: the call.
         specs: of its tensors, or these, and after them of the Keras masks of some.
         masked: the indices of the arguments that have these masks.
     """
