@@ -11,7 +11,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from towers.batches.shards import OwnRows
+from towers.batches.shards import OwnRows, any_number_of_rows
 from towers.compiled.checks import is_overridden
 from towers.compiled.data import ArrayData, Data, Shards
 from towers.ground.arguments import check_choice
@@ -176,33 +176,25 @@ def deciding(callbacks: Sequence[Any]) -> Iterator[Any]:
 
 def to_bytes(outputs: Any) -> bytes:
     """Returns the bytes of a nest of outputs, whatever they hold."""
-    rows = [
-        list(map(tf.io.serialize_tensor, tensors_of(one))) for one in keras.tree.flatten(outputs)
-    ]
-    found: bytes = tf.io.serialize_tensor([text for row in rows for text in row]).numpy()
+    parts = tf.nest.flatten(outputs, expand_composites=True)
+    found: bytes = tf.io.serialize_tensor(list(map(tf.io.serialize_tensor, parts))).numpy()
     return found
 
 
 def from_bytes(data: bytes, like: Any) -> Any:
     """Returns a nest of outputs from its bytes; `like` has the same structure."""
-    texts = iter(tf.io.parse_tensor(data, tf.string))
-
-    def read(one: Any) -> Any:
-        tensors = [tf.io.parse_tensor(next(texts), part.dtype) for part in tensors_of(one)]
-        if isinstance(one, tf.RaggedTensor):
-            return tf.RaggedTensor.from_nested_row_splits(tensors[0], tensors[1:])
-        return tf.SparseTensor(*tensors) if isinstance(one, tf.SparseTensor) else tensors[0]
-
-    return keras.tree.map_structure(read, like)
+    specs = tf.nest.map_structure(spec_of, like)
+    kinds = tf.nest.flatten(specs, expand_composites=True)
+    pairs = zip(tf.io.parse_tensor(data, tf.string), kinds, strict=True)
+    parts = [tf.io.parse_tensor(text, kind.dtype) for text, kind in pairs]
+    return tf.nest.pack_sequence_as(specs, parts, expand_composites=True)
 
 
-def tensors_of(output: Any) -> list[tf.Tensor]:
-    """Returns the dense tensors of which an array, a ragged or a sparse tensor consists."""
-    if isinstance(output, tf.RaggedTensor):
-        return [output.flat_values, *output.nested_row_splits]
-    if isinstance(output, tf.SparseTensor):
-        return [output.indices, output.values, output.dense_shape]
-    return [tf.convert_to_tensor(output)]
+def spec_of(output: Any) -> tf.TypeSpec:
+    """Returns the spec of an array, a ragged or a sparse tensor of any number of rows."""
+    spec = tf.type_spec_from_value(output)
+    is_sparse = isinstance(spec, tf.SparseTensorSpec)
+    return tf.SparseTensorSpec(None, spec.dtype) if is_sparse else any_number_of_rows(spec)
 
 
 def joined(parts: list[Any]) -> Any:
