@@ -411,16 +411,19 @@ def put_together(outcome: Outcome, joined: Sequence[tf.Tensor]) -> Any:
     The outcome is that of the first tower; its tensors are joined of all towers.
     """
     tensors = iter(joined)
-    outputs = [next(tensors) if is_tensor(one) else one
-               for one in tf.nest.flatten(outcome.outputs)]  # fmt: skip
-    kept = [one for one in outputs if is_tensor(one)]
-    for output, mask in zip(kept, outcome.masks, strict=True):
+    outputs = refilled(outcome.outputs, tensors)
+    own = filter(is_tensor, tf.nest.flatten(outputs))
+    for output, mask in zip(own, outcome.masks, strict=True):
         if mask is not None:
             set_keras_mask(output, next(tensors))
     for owner, _ in outcome.losses:
         added_losses(owner).append(next(tensors))
     for one in outcome.stored:
-        leaves = [next(tensors) if is_tensor(leaf) else leaf
-                  for leaf in tf.nest.flatten(one.value)]  # fmt: skip
-        put_back(one._replace(value=tf.nest.pack_sequence_as(one.value, leaves)))
-    return tf.nest.pack_sequence_as(outcome.outputs, outputs)
+        put_back(one._replace(value=refilled(one.value, tensors)))
+    return outputs
+
+
+def refilled(nest: Any, tensors: Iterator[tf.Tensor]) -> Any:
+    """Returns a nest with the next tensors in place of its own."""
+    leaves = [next(tensors) if is_tensor(leaf) else leaf for leaf in tf.nest.flatten(nest)]
+    return tf.nest.pack_sequence_as(nest, leaves)

@@ -12,7 +12,7 @@ import functools
 import inspect
 import random
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 import numpy as np
@@ -20,14 +20,6 @@ import tensorflow as tf
 
 from towers.ground.hooks import Hook
 from towers.ground.private_apis import random_ops
-
-
-class RowRange(NamedTuple):
-    """The rows that are computed at the moment: the number of the first, and how many."""
-
-    start: int
-    size: int
-
 
 NEXT_SEED = Hook(keras.random.SeedGenerator, "next")
 DRAWS = {name: Hook(module, name) for module, name in random_ops()}
@@ -51,7 +43,7 @@ def draws_by_row(start: int, size: int) -> Iterator[None]:
     A stateless op draws what it always does, unless Keras has just made the seed: of those, towers
     have their own. Draws and BatchNorm of other threads are as ever.
     """
-    rows, seeds = RowRange(start, size), list[Any]()
+    seeds: list[Any] = []
 
     def next_seed(original: Callable[..., Any], /, *args: Any, **options: Any) -> Any:
         seeds.append(original(*args, **options))
@@ -61,7 +53,7 @@ def draws_by_row(start: int, size: int) -> Iterator[None]:
         for kind in kinds_of(keras.layers.BatchNormalization):
             stack.enter_context(normalise(kind).through(in_inference))
         for name, hook in DRAWS.items():
-            stack.enter_context(hook.through(functools.partial(draw, name, rows, seeds)))
+            stack.enter_context(hook.through(functools.partial(draw, name, start, size, seeds)))
         stack.enter_context(NEXT_SEED.through(next_seed))
         yield
 
@@ -97,7 +89,8 @@ def call_in_inference(call: Callable[..., Any], *args: Any, **options: Any) -> A
 
 def draw(
     op: str,
-    rows: RowRange,
+    start: int,
+    size: int,
     seeds: list[Any],
     original: Callable[..., Any],
     /,
@@ -106,7 +99,8 @@ def draw(
 ) -> Any:
     """Returns what an op draws by row; a shuffle brings every row to the next place.
 
-    The seeds are those that Keras has made since the last draw.
+    There are `size` rows from `start` on. The seeds are those that Keras has made since the last
+    draw.
     """
     if op.startswith("stateless") and not seeds:
         return original(*args, **options)
@@ -118,7 +112,7 @@ def draw(
         return tf.roll(given.arguments["value"], 1, axis=0)
     shape = tf.convert_to_tensor(given.arguments["shape"])
     static = tf.TensorShape(tf.get_static_value(shape, partial=True))
-    uniform = fractions(tf.cast(shape, tf.int32), rows)
+    uniform = fractions(tf.cast(shape, tf.int32), start, size)
     return tf.ensure_shape(rescaled(op, uniform, given.arguments), static)
 
 
@@ -133,12 +127,12 @@ def rescaled(op: str, uniform: tf.Tensor, given: dict[str, Any]) -> tf.Tensor:
     return tf.cast(value, given.get("dtype") or tf.float32)
 
 
-def fractions(shape: tf.Tensor, rows: RowRange) -> tf.Tensor:
+def fractions(shape: tf.Tensor, start: int, size: int) -> tf.Tensor:
     """Returns float64 numbers from 0 to 1 that follow from the row and the place in it."""
     if shape.shape[0] == 0:
         return tf.constant(0.4, tf.float64)
     count = tf.reduce_prod(shape[1:])
-    first = tf.where(shape[0] % rows.size == 0, rows.start * (shape[0] // rows.size), 0)
+    first = tf.where(shape[0] % size == 0, start * (shape[0] // size), 0)
     place = tf.range(shape[0])[:, None] + first
     numbers = tf.cast(place, tf.float64) * 7.31 + tf.cast(tf.range(count)[None], tf.float64) + 1.0
     return tf.reshape(tf.math.floormod(tf.sin(numbers * 12.9898) * 43758.5453, 1.0), shape)

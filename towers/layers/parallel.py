@@ -101,15 +101,13 @@ def join_outputs(towers: Towers, outputs: Sequence[Any], merge: Any) -> Any:
 def choices_for(outputs: Any, merge: Any) -> Any:
     """Returns a nest like the outputs, with the way to merge each output."""
 
-    def choose(choice: str, output: tf.Tensor) -> str:
-        automatic = SUM if output.shape.rank == 0 else CONCATENATE
-        return automatic if choice == "auto" else choice
-
-    def choose_all(choice: str, part: Any) -> Any:
-        return tf.nest.map_structure(lambda output: choose(choice, output), part)
+    def choose(choice: str, part: Any) -> Any:
+        if choice != "auto":
+            return tf.nest.map_structure(lambda _: choice, part)
+        return tf.nest.map_structure(lambda one: SUM if one.shape.rank == 0 else CONCATENATE, part)
 
     try:
-        return keras.tree.map_structure_up_to(merge, choose_all, merge, outputs)
+        return keras.tree.map_structure_up_to(merge, choose, merge, outputs)
     except (TypeError, ValueError) as error:
         raise ValueError(
             f"merge must be one of {', '.join(MERGES)}, or a nest of them that fits the function's "
