@@ -303,18 +303,15 @@ def why_coupled(model: keras.Model, devices: Sequence[str], x: Any) -> str | Non
 def made_up(spec: Any) -> Any:
     """Returns a few rows for this spec: integers are 0 and 1, lengths of any size are 8."""
 
-    def rows(one: tf.TensorSpec) -> tf.Tensor:
+    def rows(one: tf.TypeSpec) -> Any:
+        if not isinstance(one, tf.TensorSpec) or one.dtype in (tf.string, tf.resource):
+            return one
         shape = [4, *(8 if size is None else size for size in one.shape[1:])]
         place = tf.reshape(tf.range(np.prod(shape), dtype=tf.float64), shape)
         values = tf.sin(place * 12.9898 + 1.0)
         return tf.cast(values if one.dtype.is_floating else values > 0, one.dtype)
 
-    return tf.nest.map_structure(lambda one: rows(one) if is_number(one) else one, spec)
-
-
-def is_number(spec: Any) -> bool:
-    """Returns whether tensors of a spec can be made of numbers."""
-    return isinstance(spec, tf.TensorSpec) and spec.dtype not in (tf.string, tf.resource)
+    return tf.nest.map_structure(rows, spec)
 
 
 def check_losses_apart(
@@ -336,14 +333,16 @@ def check_losses_apart(
             raise NeedsLayersError(f"the loss '{loss.name}' {reason}")
 
 
-def check_metrics(
-    model: keras.Model, has_flat_labels: bool, *, has_flat_outputs: bool, line_up: bool
-) -> None:
+def check_metrics(model: keras.Model, y: Any, outputs: Any, *, line_up: bool) -> None:
     """Raises NeedsLayersError for a metric that may not be a sum over the shards of a batch.
 
-    Those that Keras wrote are, unless they reduce the rows, or are used more than once. Flat labels
-    and outputs are [rows]; whether they line up is what `labels_line_up` says.
+    Those that Keras wrote are, unless they reduce the rows, or are used more than once. Arguments
+    are as in `labels_line_up`; `line_up` is what it says of them.
     """
+    has_flat_labels, has_flat_outputs = (
+        any(len(getattr(one, "shape", ())) == 1 for one in keras.tree.flatten(tensors))
+        for tensors in (y, outputs)
+    )
     metrics = compile_metrics_of(model)
     variables = [] if metrics is None else list(map(id, metrics.variables))
     for metric in [] if metrics is None else metrics.metrics:

@@ -143,9 +143,9 @@ def check_built_model(model: keras.Model, devices: Sequence[str], data: Data, ba
     x, y, _ = keras.utils.unpack_x_y_sample_weight(batch)
     check_no_strategy(model)
     check_built(model, y)
-    outputs = outputs_of(model, x)
-    is_flat, line_up = has_flat(outputs), labels_line_up(y, outputs)
-    check_metrics(model, has_flat(y), has_flat_outputs=is_flat, line_up=line_up)
+    outputs = getattr(model, "outputs", None) or compute_output_spec(model, x, training=False)
+    line_up = labels_line_up(y, outputs)
+    check_metrics(model, y, outputs, line_up=line_up)
     check_rows_apart(model, devices, data, line_up=line_up)
 
 
@@ -197,17 +197,6 @@ def builds(model: keras.Model, batch: Any) -> bool:
     except Exception:  # Of any kind: it is the user's code.
         return False
     return True
-
-
-def outputs_of(model: keras.Model, x: Any) -> Any:
-    """Returns a built model's outputs for symbolic inputs."""
-    outputs = getattr(model, "outputs", None)
-    return compute_output_spec(model, x, training=False) if outputs is None else outputs
-
-
-def has_flat(tensors: Any) -> bool:
-    """Returns whether some symbolic tensors have one dimension, [rows]."""
-    return any(len(getattr(one, "shape", ())) == 1 for one in keras.tree.flatten(tensors))
 
 
 def steps_per_call(model: keras.Model) -> int:
