@@ -38,6 +38,8 @@ HANDED_ON = {
     "record_operation": "tensorflow.python.eager.record",
     "stop_recording": "tensorflow.python.eager.record",
     "variable_accessed": "tensorflow.python.eager.tape",
+    # The function `cond`, by which all take one of two branches.
+    "cond": "tensorflow.python.ops",
     # The op `add_n`, by which tapes add gradients.
     "gen_math_ops": "tensorflow.python.ops",
     # Which trainable variables are read, without a tape.
@@ -468,13 +470,6 @@ def push_of_tapes() -> tuple[Any, str]:
     from tensorflow.python.eager.backprop import GradientTape
 
     return GradientTape, "_push_tape"
-
-
-def condition() -> tuple[Any, str]:
-    """Returns the module and the name of the function by which all take one of two branches."""
-    from tensorflow.python.ops import cond
-
-    return cond, "cond"
 
 
 def random_ops() -> list[tuple[Any, str]]:

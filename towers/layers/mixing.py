@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from towers.ground.hooks import Hook
-from towers.ground.private_apis import condition, graphs_run_by
+from towers.ground.private_apis import cond, graphs_run_by
 from towers.layers.draws import draws_by_row
 from towers.layers.held import is_tensor
 from towers.layers.moved import moved_from, moved_weights
@@ -38,7 +38,7 @@ LINEAR = re.compile(
 )
 SCALES, DIVIDES = re.compile("Mul|MatMul"), re.compile("RealDiv|DivNoNan")
 SHAPES = ("Shape", "ShapeN", "Size", "Rank")
-CONDITION = Hook(*condition())
+CONDITION = Hook(cond, "cond")
 
 
 def mixes_rows(call: Call, rows: Sequence[int]) -> bool:
