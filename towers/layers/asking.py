@@ -29,8 +29,8 @@ from towers.layers.moved import (
     moved_from,
     moved_in_place,
     moved_weights,
+    near,
 )
-from towers.layers.near import near
 from towers.layers.part import LARGE, Call, Outcome
 from towers.layers.scope import CallScope
 from towers.layers.sources import CONCATENATE, FIRST, KINDS, MEAN, SUM, Way

@@ -15,8 +15,7 @@ from towers.ground.hooks import Hook
 from towers.ground.private_apis import cond, graphs_run_by
 from towers.layers.draws import draws_by_row
 from towers.layers.held import is_tensor
-from towers.layers.moved import moved_from, moved_weights
-from towers.layers.near import near
+from towers.layers.moved import moved_from, moved_weights, near
 from towers.layers.part import Call, Outcome
 from towers.layers.scope import CallScope
 from towers.layers.sources import is_differentiable

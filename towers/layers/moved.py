@@ -1,4 +1,7 @@
-"""Values near a call's own with which its layer is asked: no branch stays closed by a 0."""
+"""Values near a call's own with which its layer is asked, and what counts as rounding.
+
+No branch stays closed by a 0.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ import tensorflow as tf
 from towers.layers.part import Call
 from towers.layers.sources import is_differentiable
 
+TOLERANCES = {"float64": 1e-9, "float32": 1e-4, "float16": 2e-2, "bfloat16": 5e-2}
 MOVED = 0.1  # By this part of the largest weight, or of each number of a row.
 
 
@@ -100,3 +104,17 @@ def noise_for(value: tf.Tensor) -> tf.Tensor:
     noise = tf.cast(tf.reshape(tf.sin(place * 78.233), tf.shape(value)), value.dtype)
     largest = tf.reduce_max(tf.abs(value))
     return MOVED * tf.where(largest > 0, largest, tf.ones_like(largest)) * noise
+
+
+def near(expected: np.ndarray, received: np.ndarray) -> bool:
+    """Returns whether two arrays differ by rounding alone."""
+    if expected.dtype.kind not in "fcV":
+        return bool(np.array_equal(expected, received))
+    tolerance = TOLERANCES.get(expected.dtype.name, 1e-4)
+    one, other = (np.asarray(value, np.complex128 if value.dtype.kind == "c" else np.float64)
+                  for value in (expected, received))  # fmt: skip
+    if not np.array_equal(np.isfinite(one), np.isfinite(other)):
+        return False
+    one, other = (value[np.isfinite(value)] for value in (one, other))
+    size = max(np.abs(one).max(initial=0), np.abs(other).max(initial=0))
+    return bool(np.abs(one - other).max(initial=0) <= tolerance * size + 1e-30)
