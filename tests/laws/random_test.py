@@ -218,6 +218,7 @@ def evaluation_masks(seed):
     dataset = helpers.dataset_of(helpers.dense_batches([4] * 3))
     placement = helpers.tower_placement(2)
     step = towers.build_evaluation_step(tower_fn, layer, placement, dataset, seed=seed)
+    step.probe = None  # It would draw masks too.
     means = [towers.evaluate_step(step, dataset) for _ in range(2)]
     assert means[0] == means[1]
     return np.array(drawn[:6]), np.array(drawn[6:])

@@ -264,10 +264,12 @@ class OnTowers:
         model, processes = self._model, self.together.processes
         self._prepare(data)
         with same_start(model, compiled_tower_fn(model, training=False)) as tower_fn:
-            return build_evaluation_step(
+            step = build_evaluation_step(
                 tower_fn, model, self._placement, data.one_pass(0),
                 also=functools.partial(updated_logs, model), processes=processes,
             )  # fmt: skip
+        step.probe = None  # Losses and metrics of Keras's are sums as they are asked for.
+        return step
 
     def groups(self) -> Groups:
         """Returns the variables that a checkpoint saves, by group name, whatever is frozen.

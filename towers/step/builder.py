@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from towers.batches.calls import shards_of
 from towers.batches.shards import Batches, Shard, shard_specs
 from towers.devices.placement import Placement
 from towers.processes.processes import Processes
@@ -98,19 +97,16 @@ class TrainStep(TracedStep):
         self.update = blueprint.update
         self._options = blueprint.program.options
         self.steps_per_call = self._options.steps_per_call
-        self._probe = blueprint.probe
         devices = [tower.device for tower in self.towers]
         super().__init__(
             blueprint.program, blueprint.specs, devices, exchange.device, exchange.processes, also,
-            returns_each=True,
+            probe=blueprint.probe, returns_each=True,
         )  # fmt: skip
 
     def _begin(self, source: Any) -> None:
         """Copies what was written since the last call, and asks the tower function once."""
         self.update.copies.refresh()
-        if source is not None and self._probe.is_pending:
-            is_call = tf.is_tensor(source)
-            self._probe.ask_once(shards_of(source[0], self.specs) if is_call else source)
+        super()._begin(source)
 
     def _end(self, results: Any, also: Any) -> Any:
         self.update.copies.wrote()

@@ -16,6 +16,7 @@ from towers.processes.agreement import check_settings, check_variables, describe
 from towers.processes.processes import Processes
 from towers.step.carried import Carried
 from towers.step.options import StepOptions
+from towers.step.probe import Probe
 from towers.step.results import EvaluationResults, nothing
 from towers.step.sums import Denominators, add_nests
 from towers.step.synchronized import Rendezvous
@@ -90,7 +91,10 @@ class EvaluationStep(TracedStep):
             Tower(program, program.shared.all, group, index, first)
             for index, group in enumerate(placement.groups)
         ]
-        super().__init__(program, specs, placement.devices, placement.device, processes, also)
+        probe = Probe(program, self._towers[0], processes.count * len(self._towers))
+        super().__init__(
+            program, specs, placement.devices, placement.device, processes, also, probe=probe
+        )
 
     def _step(self, shards: tuple[Shard, ...], number: tf.Tensor) -> EvaluationResults:
         pairs = zip(self._towers, shards, strict=True)

@@ -28,18 +28,20 @@ FEW_DRAWS, MANY_DRAWS = 3, 10  # If the tower function draws random numbers.
 # In standard errors: differences that are common for equal means, and those that never occur
 # (Student's t with 18 degrees of freedom: 4e-8).
 COMMON, IMPOSSIBLE = 3, 9
-REMEDY = "To train it anyway, build the step with StepOptions(probe=False)."
-Measure = Callable[[Batch, tf.Tensor], tuple[list[tf.Tensor], list[tf.Tensor]]]
+REMEDY = "To go on anyway, build the step with StepOptions(probe=False), or set step.probe = None."
+Measure = Callable[[Batch, tf.Tensor], tuple[list[tf.Tensor], ...]]
 
 
 class Sample(NamedTuple):
-    """The losses and the weights of some rows, float64 [losses, draws] and [weights, draws]."""
+    """What some rows have, float64 [losses, draws], [weights, draws] and twice [metrics, draws]."""
 
     losses: np.ndarray
     weights: np.ndarray
+    metrics: np.ndarray
+    metric_weights: np.ndarray
 
     def __add__(self, other: Any) -> Sample:
-        return Sample(self.losses + other.losses, self.weights + other.weights)
+        return Sample(*map(np.add, self, other))
 
 
 class Comparison(NamedTuple):
@@ -50,7 +52,7 @@ class Comparison(NamedTuple):
     received: Sample
 
     def is_near(self, bound: float) -> bool:
-        """Returns whether losses and weights may be equal."""
+        """Returns whether all numbers may be equal."""
         pairs = zip(self.expected, self.received, strict=True)
         return all(are_near(*pair, bound) for pair in pairs)
 
@@ -63,7 +65,8 @@ class Probe:
         tower: the first tower, which is asked.
         num_parts: the number of parts into which a batch is cut for one update.
 
-    If a batch is one part, a loss over the whole batch is right, and only a mean is refused.
+    If a batch is one part, a loss over the whole batch is right, and only a mean is refused. Of
+    metrics only means are refused, always: others may be meant to depend on how a batch is cut.
     """
 
     def __init__(self, program: TowerProgram, tower: Tower, num_parts: int):
@@ -73,6 +76,7 @@ class Probe:
         self._pending = program.options.probe
         self._lock = threading.Lock()
         self._has_averages = False
+        self._metrics: list[str] = []  # Those that are divided, in the order of their sums.
 
     @property
     def is_pending(self) -> bool:
@@ -83,7 +87,7 @@ class Probe:
         """Asks with the first rows of the first shard; later calls do nothing.
 
         Raises:
-            ValueError: the loss or the weight is not a sum over the examples.
+            ValueError: the loss, the weight or a metric is not a sum over the examples.
         """
         if not self._pending:
             return
@@ -104,7 +108,7 @@ class Probe:
         rewrite_on_cpus(measure, disable_meta_optimizer=True)  # It runs a few times only.
         check = check_no_mean if self._num_parts == 1 else check_sums
         rows = rows_of(pair, 0, num_rows)
-        is_random = np.ptp(sample(measure, rows, 2).losses, axis=1).any()
+        is_random = any(np.ptp(one, axis=1).any() for one in sample(measure, rows, 2))
         comparisons = []
         for num_draws in (FEW_DRAWS, MANY_DRAWS) if is_random else (1,):
             comparisons = list(self._compare(measure, pair, num_rows, num_draws))
@@ -112,6 +116,9 @@ class Probe:
                 return
         if self._has_averages and not is_random and amplifies_rounding(measure, rows):
             check = check_no_mean
+        else:
+            for comparison in comparisons:
+                check_metrics(comparison, self._metrics)
         for comparison in comparisons:
             check(comparison)
 
@@ -128,24 +135,26 @@ class Probe:
             both = sample(measure, rows_of(pair, 0, 2 * half), num_draws)
             yield Comparison("two halves of some rows", one + other, both)
 
-    def _measure(self, pair: Batch, draw: tf.Tensor) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
-        """Returns losses and weights of some rows; the draw's number stands for that of a step."""
+    def _measure(self, pair: Batch, draw: tf.Tensor) -> tuple[list[tf.Tensor], ...]:
+        """Returns the sums of some rows; the draw's number stands for that of a step."""
         program, part = self._program, part_of(self._tower.number, 0, 0, draw)
         with self._tower.scope():
             sums, scope = forward(program, self._tower.read(), Shard(pair, tf.constant(1)), part)
         averages = [one for one in program.shared.states if way_to_merge(one) == "mean"]
         self._has_averages = any(scope.updated(one) is not None for one in averages)
         weights = sums.weight.weights if isinstance(sums.weight, Denominators) else (sums.weight,)
-        return tf.nest.flatten(sums.loss), [weight for weight in weights if weight is not None]
+        counted = [weight for weight in weights if weight is not None]
+        divided = {key: pair for key, pair in sums.metrics.items() if pair[1] is not None}
+        self._metrics = list(divided)
+        pairs = divided.values()
+        return tf.nest.flatten(sums.loss), counted, [one for one, _ in pairs], [n for _, n in pairs]
 
 
 def sample(measure: Measure, rows: Batch, num_draws: int) -> Sample:
-    """Returns the losses and the weights of some rows, measured once for each draw."""
-    pairs = [measure(rows, tf.constant(draw, tf.int64)) for draw in range(num_draws)]
-    losses, weights = zip(*pairs, strict=True)
-    return Sample(
-        *(np.array(one, np.float64).reshape(num_draws, -1).T for one in (losses, weights))
-    )
+    """Returns the sums of some rows, measured once for each draw."""
+    draws = [measure(rows, tf.constant(draw, tf.int64)) for draw in range(num_draws)]
+    parts = zip(*draws, strict=True)
+    return Sample(*(np.array(one, np.float64).reshape(num_draws, -1).T for one in parts))
 
 
 def amplifies_rounding(measure: Measure, rows: Batch) -> bool:
@@ -191,8 +200,8 @@ def check_sums(comparison: Comparison) -> None:
     for pair in zip(expected.losses, received.losses, strict=True):
         if not is_near(*pair, IMPOSSIBLE) and (expected.weights.any() or not expected.weights.size):
             raise ValueError(
-                "The loss is not a sum over the examples, so the towers would minimise different "
-                f"losses: for {what}, {describe(*pair)}. Return tf.reduce_sum of one loss per "
+                "The loss is not a sum over the examples, so it depends on how a batch is cut: for "
+                f"{what}, {describe(*pair)}. Return tf.reduce_sum of one loss per "
                 "example (or token), not a mean; regularisers enter as weight * "
                 "sum(model.losses). A loss that couples the examples of a batch, such as in-batch "
                 f"negatives, needs the whole batch at once: one tower, accumulate=1. {REMEDY}"
@@ -205,12 +214,31 @@ def check_no_mean(comparison: Comparison) -> None:
     if not expected.weights.any() or not are_near(expected.weights, received.weights, COMMON):
         return
     for one, other in zip(expected.losses, received.losses, strict=True):
-        if is_near(one / 2, other, COMMON) and not is_near(one, other, IMPOSSIBLE):
+        if is_mean(one, other):
             raise ValueError(
                 "The loss is a mean, which would be divided by its weight again: for rows taken "
                 f"twice, {describe(one, other)}. Return the loss summed over the examples (or "
                 f"tokens), tf.reduce_sum. {REMEDY}"
             )
+
+
+def check_metrics(comparison: Comparison, names: Sequence[str]) -> None:
+    """Raises ValueError for a metric that is a mean, where its weight is a number of examples."""
+    what, expected, received = comparison
+    weights = zip(expected.metric_weights, received.metric_weights, strict=True)
+    sums = zip(expected.metrics, received.metrics, strict=True)
+    for name, weight, pair in zip(names, weights, sums, strict=True):
+        if weight[0].any() and is_near(*weight, COMMON) and is_mean(*pair):
+            raise ValueError(
+                f"The metric {name!r} is a mean, which would be divided by its weight again: for "
+                f"{what}, {describe(*pair)}. Return its sum over the examples (or tokens), "
+                f"tf.reduce_sum, or a pair (value, 1) for what belongs to no example. {REMEDY}"
+            )
+
+
+def is_mean(expected: np.ndarray, received: np.ndarray) -> bool:
+    """Returns whether a number is half of what a sum would be."""
+    return is_near(expected / 2, received, COMMON) and not is_near(expected, received, IMPOSSIBLE)
 
 
 def describe(expected: np.ndarray, received: np.ndarray) -> str:

@@ -13,6 +13,7 @@ from towers.batches.feed import on_devices
 from towers.batches.shards import Shard
 from towers.ground.host import HOST
 from towers.processes.processes import Processes
+from towers.step.probe import Probe
 from towers.step.tower_function import TowerProgram
 from towers.step.tracing import checked_once, number_on_host, trace
 from towers.travel.packing import Nest, cut_by_dtype, indices_by_dtype, join_by_dtype
@@ -29,6 +30,7 @@ class TracedStep:
 
     Attributes:
         also: what the function `also` returned for the last batch.
+        probe: asks the tower function before the first call that is given its batch; None: never.
         carried: the state that is carried from batch to batch.
         specs, devices, processes: the shards it takes, the towers' devices, and the processes.
     """
@@ -42,12 +44,14 @@ class TracedStep:
         processes: Processes,
         also: Callable[[Any], Any],
         *,
+        probe: Probe,
         returns_each: bool = False,
     ):
         self.also: Any = None
         self.carried, self.devices, self.processes = program.carried, devices, processes
         self._also, self.specs, self._device = also, specs, device
         self._returns_each = returns_each
+        self.probe: Probe | None = probe
         # The only trace: what was built is what runs, whatever happens to the model afterwards.
         number = tf.TensorSpec([], tf.int64)
         self._traced = trace(self._run, device, specs, number, shared=program.shared)
@@ -101,7 +105,10 @@ class TracedStep:
         raise NotImplementedError(f"{type(self).__name__} must define `_step`, its graph.")
 
     def _begin(self, source: Any) -> None:
-        """Prepares a call; the source is that of the call, None for an iterator that is read."""
+        """Asks the tower function once; the source is None for an iterator that is read."""
+        if source is not None and self.probe is not None and self.probe.is_pending:
+            is_call = tf.is_tensor(source)
+            self.probe.ask_once(shards_of(source[0], self.specs) if is_call else source)
 
     def _end(self, results: Any, also: Any) -> Any:
         """Returns the results of a call that is done."""

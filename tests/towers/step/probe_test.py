@@ -213,12 +213,46 @@ def test_it_is_asked_once_and_changes_nothing():
     )
     built = len(calls)
     before = [variable.numpy() for variable in model.variables]
-    step._probe.ask_once(shards[0])
+    step.probe.ask_once(shards[0])
     for old, variable in zip(before, model.variables, strict=True):
         np.testing.assert_array_equal(old, variable.numpy())
     for number, parts in enumerate(shards, 1):
         step(parts, number)
     assert len(calls) == built + 1
+
+
+def with_metrics(metrics):
+    def function(model, batch, **options):
+        losses, logits = losses_of(model, batch, **options)
+        return tf.reduce_sum(losses), size_of(batch), metrics(logits)
+
+    return function
+
+
+@pytest.mark.parametrize("num_towers", [1, 2])
+def test_a_metric_that_is_a_mean_is_named(num_towers):
+    for metric in (
+        lambda logits: tf.reduce_mean(logits**2),
+        lambda logits: (tf.reduce_mean(logits**2), tf.shape(logits)[0]),
+    ):
+        function = with_metrics(
+            lambda logits, metric=metric: {"fine": 0.0, "square": metric(logits)}
+        )
+        with pytest.raises(ValueError, match=r"The metric 'square' is a mean.*tf\.reduce_sum"):
+            first_step(function, model_with(), num_towers=num_towers)
+
+
+def test_metrics_that_are_no_means_are_not_refused():
+    def metrics(logits):
+        num_rows = tf.cast(tf.shape(logits)[0], tf.float32)
+        return {
+            "sum": tf.reduce_sum(logits),
+            "largest": tf.reduce_max(logits) * num_rows,
+            "temperature": (0.5, 1),
+            "table": (tf.reduce_sum(logits, axis=0), None),
+        }
+
+    first_step(with_metrics(metrics), model_with(keras.layers.Dropout(0.5)), training=True)
 
 
 def test_asynchronous_towers_are_asked():
