@@ -36,14 +36,18 @@ class Place:
     index: int
 
 
-def find_place(environment: Mapping[str, str] = os.environ) -> Place | None:
+def find_place(environment: Mapping[str, str] | None = None) -> Place | None:
     """Returns the place that the environment gives this process; None if it is alone.
 
     TF_CONFIG wins over Slurm's variables.
 
+    Args:
+        environment: the variables; None: this process's.
+
     Raises:
         ValueError: a variable is wrong.
     """
+    environment = os.environ if environment is None else environment
     text = environment.get("TF_CONFIG")
     place = Place(*read_cluster(text)) if text else slurm_place(environment)
     return place if place is not None and len(place.addresses) > 1 else None

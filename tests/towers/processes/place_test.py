@@ -1,5 +1,6 @@
 """The place that TF_CONFIG or Slurm gives a process is read, and what is wrong is refused."""
 
+import inspect
 import json
 import re
 import warnings
@@ -149,3 +150,7 @@ def test_a_process_that_is_the_only_one_may_be_of_any_kind():
 def test_a_wrong_cluster_is_refused(text):
     with pytest.raises(ValueError, match="TF_CONFIG must be"):
         read_cluster(text)
+
+
+def test_help_shows_no_value_of_the_environment():
+    assert inspect.signature(find_place).parameters["environment"].default is None
