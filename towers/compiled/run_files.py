@@ -19,6 +19,7 @@ from towers.compiled.described import plain, rate_of
 from towers.compiled.together import compared_arrays
 from towers.compiled.tower_function import LOSS
 from towers.devices.kernels import levels_to_caller
+from towers.ground.arguments import check_folder
 from towers.ground.private_apis import compile_loss_of
 from towers.loop.actions import Reporting, with_rates
 from towers.loop.curves import report_values, to_floats, write_summaries
@@ -54,8 +55,7 @@ class FitFiles:
         settings: Mapping[str, Any],
         options: StepOptions,
     ):
-        if not isinstance(run_dir, (str, os.PathLike)) or Path(run_dir).is_file():
-            raise ValueError(f"run_dir must be a folder, or new. Received {run_dir!r}.")
+        check_folder(run_dir=run_dir)
         self.run_dir = Path(run_dir)
         self.metrics = MetricsFile(self.run_dir / "metrics.jsonl")
         self.curves = SummaryWriters(self.run_dir / "summaries")

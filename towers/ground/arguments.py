@@ -5,7 +5,9 @@ from __future__ import annotations
 import difflib
 import math
 import numbers
+import os
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 
 def check_choice(name: str, value: str, choices: Iterable[str]) -> None:
@@ -50,6 +52,14 @@ def check_fraction(**fractions: float) -> None:
     for name, fraction in fractions.items():
         if not is_number(fraction) or not 0 <= fraction < 1:
             raise ValueError(f"{name} must be in [0, 1). Received {fraction!r}.")
+
+
+def check_folder(**folders: str | os.PathLike[str]) -> None:
+    """Raises ValueError unless each is the path of a folder, or of one that can be made."""
+    for name, folder in folders.items():
+        # An empty text, such as of a variable that is not set, would be the working directory.
+        if not isinstance(folder, (str, os.PathLike)) or not str(folder) or Path(folder).is_file():
+            raise ValueError(f"{name} must be a folder, or new. Received {folder!r}.")
 
 
 def is_number(value: object) -> bool:

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from towers.batches.feed import StopTraining
 from towers.batches.shards import Batches
-from towers.ground.arguments import check_at_least
+from towers.ground.arguments import check_at_least, check_folder
 from towers.ground.progress import count_of
 from towers.loop.actions import restore_unreported, unreported
 from towers.loop.updates import Action, Position, Step, StepReport, Updates, tell, updates_of
@@ -40,7 +40,7 @@ class Trainer:
     after each epoch and at the end.
 
     Raises:
-        ValueError: there is no step, no batch or no action.
+        ValueError: there is no step, no batch, no action or no folder.
     """
 
     def __init__(
@@ -87,6 +87,7 @@ class Trainer:
         self._actions = list(actions)
         self._checkpoints: CheckpointFolder | None = None
         if run_dir is not None:
+            check_folder(run_dir=run_dir)
             self._checkpoints = CheckpointFolder(Path(run_dir) / "checkpoints")
         self._averages = contextlib.ExitStack()  # The averages that a training ended with.
         self._has_restored = False

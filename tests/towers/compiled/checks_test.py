@@ -243,6 +243,7 @@ def test_generators_of_validation_data_need_their_number_of_steps():
         ({"seed": "a"}, "seed must be a whole number"),
         ({"epochs": "5"}, "epochs must be a whole number of at least 0. Received '5'"),
         ({"run_dir": __file__}, "run_dir must be a folder, or new"),
+        ({"run_dir": ""}, "run_dir must be a folder, or new. Received ''"),
         ({"run_dir": 3}, "run_dir must be a folder, or new. Received 3"),
         ({"steps_per_epoch": 2.5}, "steps_per_epoch must be a whole number of at least 1"),
         ({"batch_size": "3"}, "batch_size must be a whole number of at least 1. Received '3'"),

@@ -419,6 +419,8 @@ def test_a_trainer_refuses_what_is_no_step_no_batches_and_no_action(step):
             towers.Trainer.making(updates, wrong)
     with pytest.raises(ValueError, match=r"batches must be a function .*Received list"):
         towers.Trainer(step, [1, 2])
+    with pytest.raises(ValueError, match="run_dir must be a folder, or new. Received ''"):
+        towers.Trainer(step, dataset, run_dir="")
 
 
 def test_a_trainer_makes_the_updates_of_its_step(step):
