@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -32,7 +33,8 @@ def every(
         epochs: whether to run it at the end of each epoch.
 
     Raises:
-        ValueError: no condition is given, steps is below 1, or seconds below 0.
+        ValueError: no condition is given, steps is below 1, seconds below 0, or the action takes
+            more than a report.
     """
     if steps is None and seconds is None and not epochs:
         raise ValueError("every() needs steps, seconds or epochs=True. Received none of them.")
@@ -40,6 +42,7 @@ def every(
         check_at_least(1, steps=steps)
     if seconds is not None:
         check_not_negative(seconds=seconds)
+    check_action(action)
     last_time = time.monotonic()
 
     def periodic(report: StepReport) -> None:
@@ -61,10 +64,35 @@ def with_rates(action: Callable[[StepReport, Rates], Any], *, steps: int) -> Rep
     Its report holds the means since then, as `Reporting` says.
 
     Raises:
-        ValueError: steps is below 1.
+        ValueError: steps is below 1, or the action does not take a report and rates.
     """
     check_at_least(1, steps=steps)
+    if not takes(action, 2):
+        raise ValueError(
+            f"with_rates calls action(report, rates). Received {action!r}, which does not take "
+            "both; towers.actions.every(action, steps=...) gives the report alone."
+        )
     return Reporting(action, steps)
+
+
+def check_action(action: object) -> None:
+    """Raises ValueError for an action that cannot be called with a report alone."""
+    if not takes(action, 1):
+        raise ValueError(
+            f"An action is called with a StepReport. Received {action!r}, which does not take this "
+            "alone; towers.actions.with_rates(action, steps=...) gives a report and its rates."
+        )
+
+
+def takes(function: Any, count: int) -> bool:
+    """Returns whether a function can be called with so many values, as far as Python knows."""
+    try:
+        inspect.signature(function).bind(*range(count))
+    except TypeError:
+        return False
+    except ValueError:  # A function of C code that does not say.
+        return True
+    return True
 
 
 class Reporting:

@@ -15,7 +15,7 @@ from towers.batches.feed import StopTraining
 from towers.batches.shards import Batches
 from towers.ground.arguments import check_at_least, check_folder
 from towers.ground.progress import count_of
-from towers.loop.actions import restore_unreported, unreported
+from towers.loop.actions import check_action, restore_unreported, unreported
 from towers.loop.updates import Action, Position, Step, StepReport, Updates, tell, updates_of
 from towers.processes.agreement import check_settings, check_variables
 from towers.saving.checkpoint_folder import CheckpointFolder
@@ -263,3 +263,5 @@ def check_actions(actions: Sequence[Action]) -> None:
             f"actions must be a list of functions that take a StepReport. Received {wrong!r}; use "
             "those in towers.actions, or write a function of the report."
         )
+    for action in actions:
+        check_action(action)

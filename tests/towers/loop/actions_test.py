@@ -4,6 +4,7 @@ import pytest
 
 from tests.towers.loop.reports import report_of
 from towers.loop import actions
+from towers.loop.printing import print_report
 
 
 def steps_of(action, num_steps=7, epoch_ends=(3, 6)):
@@ -42,6 +43,13 @@ def test_an_action_runs_when_it_is_due(options, expected):
 def test_a_period_is_needed(options, message):
     with pytest.raises(ValueError, match=message):
         actions.every(print, **options)
+
+
+def test_an_action_that_takes_other_values_is_refused_before_the_training():
+    with pytest.raises(ValueError, match=r"print_report.*with_rates\(action, steps=\.\.\.\)"):
+        actions.every(print_report, epochs=True)
+    with pytest.raises(ValueError, match=r"action\(report, rates\).*every\(action, steps=\.\.\.\)"):
+        actions.with_rates(lambda report: None, steps=2)
 
 
 def test_rates_need_a_period_too():

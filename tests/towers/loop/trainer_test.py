@@ -417,9 +417,11 @@ def test_a_trainer_refuses_what_is_no_step_no_batches_and_no_action(step):
             towers.Trainer(step, dataset, wrong)
         with pytest.raises(ValueError, match=r"list of functions .*StepReport"):
             towers.Trainer.making(updates, wrong)
+    with pytest.raises(ValueError, match=r"print_report.*with_rates\(action, steps"):
+        towers.Trainer(step, dataset, [towers.actions.print_report])
     with pytest.raises(ValueError, match=r"batches must be a function .*Received list"):
         towers.Trainer(step, [1, 2])
-    with pytest.raises(ValueError, match="run_dir must be a folder, or new. Received ''"):
+    with pytest.raises(ValueError, match="run_dir must be a folder, or new"):
         towers.Trainer(step, dataset, run_dir="")
 
 
