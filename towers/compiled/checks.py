@@ -127,14 +127,16 @@ def check_own_scaling(optimizer: keras.optimizers.Optimizer) -> None:
 
 
 def check_no_strategy(model: keras.Model) -> None:
-    """Raises ValueError for variables of a `tf.distribute.Strategy`, which has one per replica."""
+    """Raises ValueError within a `tf.distribute.Strategy`, and for variables of its replicas."""
     variables = [*model.variables, *getattr(getattr(model, "optimizer", None), "variables", ())]
     values = tf.distribute.DistributedValues
-    if any(isinstance(tensorflow_variable(variable), values) for variable in variables):
+    is_replicated = any(isinstance(tensorflow_variable(one), values) for one in variables)
+    if is_replicated or tf.distribute.has_strategy():
+        found = "model that was made or compiled" if is_replicated else "call"
         raise ValueError(
-            "Towers share plain variables. Received a model that was made or compiled in the scope "
-            "of a tf.distribute.Strategy; make and compile it outside, and let `towers` name the "
-            "devices."
+            f"Towers share plain variables. Received a {found} in the scope of a "
+            "tf.distribute.Strategy; make, compile and train the model outside, and let `towers` "
+            "name the devices."
         )
 
 
@@ -159,7 +161,8 @@ def check_arguments(**given: Any) -> None:
     callbacks = given.get("callbacks")
     for one in keras.tree.flatten(callbacks or []):
         if isinstance(one, type) or not hasattr(one, "set_model"):
-            name = getattr(one, "__name__", "EarlyStopping")
+            name = "LambdaCallback" if callable(one) else "EarlyStopping"
+            name = one.__name__ if isinstance(one, type) else name
             raise ValueError(
                 f"callbacks takes objects of Keras's, such as {name}(...). Received {one!r:.80}."
             )

@@ -184,6 +184,11 @@ def read_data(
     """
     if x is None:
         raise ValueError("There is no data. Received x=None; pass arrays or a data set.")
+    if isinstance(x, tf.distribute.DistributedDataset):
+        raise ValueError(
+            "Towers cut global batches themselves. Received a data set that a strategy of "
+            "tf.distribute cuts; pass the one that it was made of."
+        )
     try:
         adapter = get_data_adapter(
             x, y, sample_weight, batch_size, steps_per_epoch=steps, class_weight=class_weight

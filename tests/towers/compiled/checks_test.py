@@ -253,6 +253,7 @@ def test_generators_of_validation_data_need_their_number_of_steps():
         ({"shuffle": "yes"}, "shuffle must be one of batch. Received 'yes'"),
         ({"class_weight": [1, 2]}, r"such as \{0: 1.0, 1: 2.5\}. Received \[1, 2\]"),
         ({"callbacks": keras.callbacks.EarlyStopping}, r"such as EarlyStopping\(...\). Received"),
+        ({"callbacks": [print]}, r"such as LambdaCallback\(...\). Received"),
         ({"callbacks": "stop"}, "callbacks takes objects of Keras's"),
         ({"validation_data": X}, r"Received data without any; pass validation_data=\(x, y\)"),
         ({"validation_data": (X,)}, r"pass validation_data=\(x, y\)"),
@@ -443,11 +444,18 @@ def test_a_model_of_a_distribution_strategy_is_refused(where):
             model.build((None, 3))
     with within("compiled"):
         model.compile("sgd", "mse")
-    calls = [towers.fit, *([] if where == "trained" else [towers.evaluate])]
+    received = "a call" if where == "trained" else "a model that was made or compiled"
     with within("trained"):
-        for call in calls:
-            with pytest.raises(ValueError, match="made or compiled in the scope"):
+        for call in (towers.fit, towers.evaluate):
+            with pytest.raises(ValueError, match=f"Received {received} in the scope"):
                 call(model, X, Y, verbose=0)
+
+
+def test_a_data_set_of_a_distribution_strategy_is_refused():
+    strategy = tf.distribute.MirroredStrategy(["/CPU:0"])
+    data = strategy.experimental_distribute_dataset(tf.data.Dataset.from_tensors((X, Y)))
+    with pytest.raises(ValueError, match=r"cut global batches.* pass the one that it was made of"):
+        towers.fit(network(), data, verbose=0)
 
 
 def test_a_layer_that_couples_rows_of_its_range_alone_ends_as_on_one_device():
