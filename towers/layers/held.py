@@ -91,7 +91,8 @@ def are_plain(leaves: Iterable[Any]) -> bool:
 @functools.cache
 def names_of_keras() -> frozenset[str]:
     """Returns the names of the attributes that Keras gives all models and layers."""
-    return frozenset((*vars(keras.Model(name="any")), *vars(keras.layers.Layer(name="any"))))
+    own = (*vars(keras.Model(name="any")), *vars(keras.layers.Layer(name="any")))
+    return frozenset((*own, "_eval_epoch_iterator"))  # `fit` makes that one when it begins.
 
 
 def leaves_of(value: Any) -> Iterator[Any]:

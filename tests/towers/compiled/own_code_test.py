@@ -12,6 +12,7 @@ import towers
 from tests.curves import read_scalars
 from tests.helpers import tower_devices
 from tests.kinds.comparison import afresh
+from towers.compiled import setting
 from towers.compiled.own_code import groups_of
 from towers.saving.checkpoint_files import path_of
 from towers.scripts.training.overview import find_runs
@@ -405,3 +406,12 @@ def test_a_step_that_counts_its_traces_is_cut_as_others_are(capsys):
     model = switched(CountsItsSteps)
     fit(model, X, Y, verbose=2)
     assert model.steps == 1 and "alone runs" not in capsys.readouterr().out
+
+
+def test_a_model_that_nothing_changes_is_checked_once(monkeypatch):
+    checked, check = [], setting.check_built_model
+    monkeypatch.setattr(
+        setting, "check_built_model", lambda *given: (checked.append(1), check(*given))[1]
+    )
+    fit(switched(), X, Y, epochs=2)
+    assert checked == [1]
