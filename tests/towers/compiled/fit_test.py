@@ -344,3 +344,18 @@ def test_a_weight_for_each_example_beside_a_loss_for_each_pixel_is_refused(case,
 def test_weights_of_the_rank_of_the_loss_are_those_of_keras(shape):
     inputs, weights = RANDOM.normal(size=(40, 20, 4)), RANDOM.uniform(size=shape)
     check_trains_as_keras(pixel_network, lambda: (inputs, PIXELS), sample_weight=weights)
+
+
+class Penalised(keras.Sequential):
+    @property
+    def losses(self):
+        return [0.1 * keras.ops.sum(keras.ops.square(self.layers[0].kernel))]
+
+
+def test_losses_that_a_model_says_itself_are_trained_on():
+    def make_model():
+        model = Penalised([keras.Input((4,)), keras.layers.Dense(2)])
+        model.compile(keras.optimizers.SGD(0.1), "mse")
+        return model
+
+    check_trains_as_keras(make_model)
