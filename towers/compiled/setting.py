@@ -84,7 +84,7 @@ def tower_devices(towers: int | Sequence[str] | None) -> Sequence[str]:
     """
     if not isinstance(towers, (str, numbers.Integral, type(None))) and np.iterable(towers):
         return towers
-    if not isinstance(towers, (numbers.Integral, type(None))):
+    if not isinstance(towers, (numbers.Integral, type(None))) or isinstance(towers, bool):
         raise ValueError(f"towers takes a number or a list of device names. Received {towers!r}.")
     gpus = tf.config.list_logical_devices("GPU")
     count, most = int(max(len(gpus), 1) if towers is None else towers), len(gpus) or MOST

@@ -197,8 +197,12 @@ def trusted_policy(policy: str, devices: tuple[str, ...]) -> str:
 
 def groups_of(devices: object) -> tuple[tuple[str, ...], ...]:
     """Returns each tower's devices; raises ValueError unless all towers have equally many."""
-    is_nested = isinstance(devices, (list, tuple)) and any(
-        isinstance(one, (list, tuple)) for one in devices
+    if isinstance(devices, (list, tuple)):  # TensorFlow's devices are tuples of name and type.
+        logical = tf.config.LogicalDevice
+        devices = [one.name if isinstance(one, logical) else one for one in devices]
+    is_nested = isinstance(devices, list) and any(
+        isinstance(one, (list, tuple)) and not isinstance(one, tf.config.PhysicalDevice)
+        for one in devices
     )
     if not is_nested:
         check_devices(devices)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Sequence
+from numbers import Integral
 
 import tensorflow as tf
 
@@ -122,9 +123,10 @@ def check_request(
         )
     if gpus is None:
         return
-    if not gpus or len(set(gpus)) != len(gpus) or min(gpus) < 0:
+    is_list = isinstance(gpus, Sequence) and all(isinstance(one, Integral) for one in gpus)
+    if not is_list or not gpus or len(set(gpus)) != len(gpus) or min(gpus) < 0:
         raise ValueError(
-            f"gpus must be different numbers from 0 on, such as 0,2. Received {list(gpus)}."
+            f"gpus must be different numbers from 0 on, such as [0, 2]. Received {gpus!r:.80}."
         )
 
 

@@ -263,6 +263,7 @@ def test_generators_of_validation_data_need_their_number_of_steps():
         ({"towers": ["gpu"]}, "no device 'gpu'"),
         ({"towers": 100_000}, "towers must be from 1 to 1024. Received 100000"),
         ({"towers": tf.distribute.OneDeviceStrategy("CPU:0")}, "towers takes a number or a list"),
+        ({"towers": True}, "towers takes a number or a list of device names. Received True"),
         ({"towers": "2"}, "towers takes a number or a list of device names. Received '2'"),
     ],
 )

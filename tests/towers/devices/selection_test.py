@@ -53,6 +53,8 @@ def test_a_gpu_that_was_asked_for_and_is_not_there_is_an_error(options):
         ({"num_towers": 2.0}, r"whole number of at least 1\. Received 2\.0"),
         ({"gpus": []}, r"different numbers from 0 on.*\[\]"),
         ({"gpus": [1, 1]}, r"different numbers from 0 on.*\[1, 1\]"),
+        ({"gpus": 0}, r"different numbers from 0 on, such as \[0, 2\]\. Received 0"),
+        ({"gpus": "0,2"}, r"different numbers from 0 on.*'0,2'"),
         ({"gpus": [-1]}, r"different numbers from 0 on.*\[-1\]"),
         ({"gpus": [0, 1], "num_towers": 3}, r"one tower per GPU\. Received 3 towers.*\[0, 1\]"),
         ({"gpus": [0, 1], "num_towers": 2, "virtual": True}, r"splits one GPU.*\[0, 1\]"),
@@ -134,3 +136,10 @@ def test_devices_are_selected_in_a_fresh_process_and_not_in_a_running_one(tmp_pa
     assert towers_line == "/CPU:1 /CPU:2"
     assert device == "CPU:2"
     assert "TensorFlow is already running. Select the devices before the first tensor" in error
+
+
+def test_a_device_of_tensorflow_is_one_device_and_no_tower_of_two():
+    devices = tf.config.list_logical_devices("CPU")[:1]
+    assert towers.Placement(devices).groups == ((devices[0].name,),)
+    with pytest.raises(ValueError, match=r"device names, one per tower.*PhysicalDevice"):
+        towers.Placement(tf.config.list_physical_devices("CPU")[:1])
