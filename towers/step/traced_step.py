@@ -121,7 +121,8 @@ class TracedStep:
 
     def _run(self, shards: tuple[Shard, ...], number: tf.Tensor) -> tuple[Any, Any]:
         results = self._step(shards, number)
-        return results, self._also(results)
+        with tf.name_scope("metrics"):
+            return results, self._also(results)
 
     def _taking_from(
         self, source: Any, function: Callable[..., Any], num_numbers: int

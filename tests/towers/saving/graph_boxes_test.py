@@ -5,8 +5,10 @@ import functools
 import keras
 import tensorflow as tf
 
+import towers
 from tests import helpers
 from towers.saving.graph_boxes import box_graph
+from towers.saving.summaries import SummaryWriters
 
 MOST_BOXES = 14  # With one more, TensorBoard moves boxes with many connections aside.
 
@@ -73,3 +75,16 @@ def test_a_graph_with_the_names_of_boxes_is_shown_as_it_is():
     assert [node.name for node in box_graph(graph).node] == [
         operation.name for operation in graph.get_operations()
     ]
+
+
+def test_a_compiled_model_on_eight_towers_stays_in_the_main_graph_with_its_metrics(
+    tmp_path, monkeypatch
+):
+    graphs = []
+    monkeypatch.setattr(SummaryWriters, "write_graph", lambda _, graph: graphs.append(graph))
+    model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(3, "softmax")])
+    model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
+    inputs, labels = helpers.dense_batches([8])[0]
+    towers.fit(model, inputs, labels, towers=8, verbose=0, run_dir=tmp_path)
+    boxes = {node.name.partition("/")[0] for node in box_graph(graphs[0]).node}
+    assert len(boxes) <= MOST_BOXES and {"metrics", "tower_0", "tower_7"} <= boxes
