@@ -16,7 +16,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from towers.devices.placement import check_devices
+from towers.devices.placement import check_devices, check_present
 from towers.ground.arguments import check_choice
 from towers.ground.hooks import Hook
 from towers.ground.private_apis import (
@@ -89,6 +89,7 @@ def layers_on(devices: Sequence[str], *, repeated_rows: str = "sum") -> Iterator
     2 towers run sequential
     """
     check_devices(devices)
+    check_present(devices)
     check_choice("repeated_rows", repeated_rows, REPEATED_ROWS)
     calls = LayerCalls(devices, repeated_rows)
     with calls.scope():

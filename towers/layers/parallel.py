@@ -10,7 +10,7 @@ import keras
 import tensorflow as tf
 
 from towers.batches.shards import check_batch_spec
-from towers.devices.placement import check_devices
+from towers.devices.placement import check_devices, check_present
 from towers.ground.arguments import check_choice
 from towers.ground.host import HOST
 from towers.ground.private_apis import could_possibly_record
@@ -61,6 +61,7 @@ def parallel(
     ([2.0, 4.0, 8.0], 7.0)
     """
     check_devices(devices)
+    check_present(devices)
     for choice in keras.tree.flatten(merge):
         check_choice("merge", choice, MERGES)
     tensors = tf.nest.map_structure(tf.convert_to_tensor, tensors)

@@ -537,6 +537,7 @@ WRONG = {
     "unknown in a nest": ({"rows": ROWS, "merge": {"a": ["men"]}}, "Received 'men'"),
     "other nest": ({"rows": ROWS, "merge": ["sum", "sum"]}, "fits the function's outputs"),
     "no devices": ({"rows": ROWS, "devices": []}, "sequence of device names"),
+    "absent device": ({"rows": ROWS, "devices": ["/GPU:1"]}, "There is no device '/GPU:1'"),
     "one device": ({"rows": ROWS, "devices": "/CPU:1"}, "sequence of device names"),
 }
 
