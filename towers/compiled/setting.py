@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import numbers
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -24,14 +23,13 @@ from towers.compiled.checks import (
 )
 from towers.compiled.data import Data
 from towers.compiled.kept import kept
-from towers.devices.kernels import levels_to_caller, warn_of_slow_kernels
-from towers.devices.placement import Placement, check_present
+from towers.devices.kernels import levels_to_caller
+from towers.devices.placement import Placement, check_present, tower_devices
 from towers.ground.host import HOST
 from towers.ground.private_apis import build_symbolically, compute_output_spec, flatten_layers
 from towers.layers.held import counts_kept, switches_of
 
 AUTO = 16  # Steps of a call: what is left of the host's time for a call is small.
-MOST = 1024  # Each tower costs a graph.
 Number = TypeVar("Number", int, int | None)
 
 
@@ -73,34 +71,6 @@ def home_of(model: keras.Model) -> str | None:
             name = f"/{device.device_type or 'CPU'}:{device.device_index or 0}"
             num_bytes[name] += variable.value.dtype.size * int(np.prod(variable.shape))
     return max(num_bytes, key=lambda name: num_bytes[name]) if num_bytes else None
-
-
-def tower_devices(towers: int | Sequence[str] | None) -> Sequence[str]:
-    """Returns the towers' devices, of those that TensorFlow has already.
-
-    Args:
-        towers: device names; a number of GPUs, or, without GPUs, of towers on the CPU; None: all
-            GPUs, or one tower on the CPU.
-    """
-    if not isinstance(towers, (str, numbers.Integral, type(None))) and np.iterable(towers):
-        return towers
-    if not isinstance(towers, (numbers.Integral, type(None))) or isinstance(towers, bool):
-        raise ValueError(f"towers takes a number or a list of device names. Received {towers!r}.")
-    gpus = tf.config.list_logical_devices("GPU")
-    count, most = int(max(len(gpus), 1) if towers is None else towers), len(gpus) or MOST
-    if not 1 <= count <= most:
-        several = (
-            ", the number of GPUs. Name the devices to have several towers on one, such as "
-            "['/GPU:0', '/GPU:0']"
-        )
-        raise ValueError(
-            f"towers must be from 1 to {most}{several if gpus else ''}. Received {towers}."
-        )
-    if gpus:
-        return [f"/GPU:{index}" for index in range(count)]
-    warn_of_slow_kernels()
-    cpus = len(tf.config.list_logical_devices("CPU"))  # One, unless `select_devices` made more.
-    return [f"/CPU:{index + 1}" if 1 < count < cpus else HOST for index in range(count)]
 
 
 def prepare(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import numbers
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from towers.devices.kernels import warn_of_slow_kernels
 from towers.devices.op_devices import device_name
 from towers.devices.stages import StageOf, Stages
 from towers.ground.arguments import check_choice
@@ -21,6 +23,7 @@ from towers.travel.packed_sums import wrong_sums
 
 POLICIES = ("auto", "cpu", "tower0", "replicated")
 EXCHANGES = ("packs", "nccl")
+MOST_TOWERS = 1024  # Each tower costs a graph.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -193,6 +196,34 @@ def trusted_policy(policy: str, devices: tuple[str, ...]) -> str:
         stacklevel=4,
     )
     return "cpu"
+
+
+def tower_devices(towers: int | Sequence[str] | None) -> Sequence[str]:
+    """Returns the towers' devices, of those that TensorFlow has already.
+
+    Args:
+        towers: device names; a number of GPUs, or, without GPUs, of towers on the CPU; None: all
+            GPUs, or one tower on the CPU.
+    """
+    if not isinstance(towers, (str, numbers.Integral, type(None))) and isinstance(towers, Iterable):
+        return towers
+    if not isinstance(towers, (numbers.Integral, type(None))) or isinstance(towers, bool):
+        raise ValueError(f"towers takes a number or a list of device names. Received {towers!r}.")
+    gpus = tf.config.list_logical_devices("GPU")
+    count, most = int(max(len(gpus), 1) if towers is None else towers), len(gpus) or MOST_TOWERS
+    if not 1 <= count <= most:
+        several = (
+            ", the number of GPUs. Name the devices to have several towers on one, such as "
+            "['/GPU:0', '/GPU:0']"
+        )
+        raise ValueError(
+            f"towers must be from 1 to {most}{several if gpus else ''}. Received {towers}."
+        )
+    if gpus:
+        return [f"/GPU:{index}" for index in range(count)]
+    warn_of_slow_kernels()
+    cpus = len(tf.config.list_logical_devices("CPU"))  # One, unless `select_devices` made more.
+    return [f"/CPU:{index + 1}" if 1 < count < cpus else HOST for index in range(count)]
 
 
 def groups_of(devices: object) -> tuple[tuple[str, ...], ...]:

@@ -16,7 +16,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from towers.devices.placement import check_devices, check_present
+from towers.devices.placement import check_devices, check_present, tower_devices
 from towers.ground.arguments import check_choice
 from towers.ground.hooks import Hook
 from towers.ground.private_apis import (
@@ -64,7 +64,7 @@ TAKEN, TWINS = "_is_taken_in_parts", "_twins_on_towers"  # Attributes of tensors
 
 
 @contextlib.contextmanager
-def layers_on(devices: Sequence[str], *, repeated_rows: str = "sum") -> Iterator[LayerCalls]:
+def layers_on(devices: int | Sequence[str], *, repeated_rows: str = "sum") -> Iterator[LayerCalls]:
     """The scope in which the layers of any Keras code run on towers.
 
     Each outermost call of a layer is cut by rows, computed by the towers and joined; so is its
@@ -72,7 +72,8 @@ def layers_on(devices: Sequence[str], *, repeated_rows: str = "sum") -> Iterator
     batch runs whole on the first device; a line says which do.
 
     Args:
-        devices: one device per tower, in the order of the rows.
+        devices: one device per tower, in the order of the rows, or their number, as in
+            `towers.fit`.
         repeated_rows: what an optimizer gets for a row of an `Embedding` that a batch looks up
             several times: `sum`, the sum of its gradients, as everywhere in `towers`; `keras`, each
             by itself, which Keras's Adam, Adagrad and RMSprop square one by one.
@@ -88,6 +89,7 @@ def layers_on(devices: Sequence[str], *, repeated_rows: str = "sum") -> Iterator
     [[3.0], [7.0]]
     2 towers run sequential
     """
+    devices = tower_devices(devices)
     check_devices(devices)
     check_present(devices)
     check_choice("repeated_rows", repeated_rows, REPEATED_ROWS)

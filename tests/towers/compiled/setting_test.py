@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from tests.helpers import tower_devices
 from towers.compiled.setting import place
-from towers.compiled.setting import tower_devices as devices_of
+from towers.devices.placement import tower_devices as devices_of
 
 
 def model_on(device):

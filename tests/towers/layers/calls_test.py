@@ -508,6 +508,8 @@ def test_devices_are_checked():
         pass
     with pytest.raises(ValueError, match="no device '/GPU:1'"), towers.layers_on(["/GPU:1"]):
         pass
+    with towers.layers_on(2) as calls:
+        assert calls.devices == ("/CPU:1", "/CPU:2")
     assert LayerCalls(["/CPU:0"]).devices == ("/CPU:0",)
 
 
