@@ -23,6 +23,7 @@ from towers.compiled.own_code import groups_of, layer_calls
 from towers.compiled.setting import place, prepare
 from towers.devices.placement import Placement
 from towers.ground.private_apis import flatten_layers, takes_training
+from towers.ground.progress import count_of, waiting
 from towers.layers.draws import call_in_inference
 from towers.layers.told import exceptions_in
 from towers.saving.checkpoint_files import tensorflow_variable
@@ -173,7 +174,8 @@ def weights_after(
 ) -> tuple[list[np.ndarray], float | None]:
     """Returns the weights after a fit on these devices, and the milliseconds of a step."""
     clock = Clock()
-    fit(model, x, y, towers=devices, callbacks=[clock], **options)
+    with waiting(f"training {model.name} on {count_of(len(devices), 'tower')}"):
+        fit(model, x, y, towers=devices, callbacks=[clock], **options)
     return [np.asarray(weight.value) for weight in model.weights], clock.milliseconds()
 
 

@@ -135,3 +135,11 @@ def test_an_error_on_the_way_leaves_the_model_as_it_was():
 def test_what_cannot_be_compared_is_refused(wrong, message):
     with pytest.raises(ValueError, match=message):
         towers.check(network(), **{"x": X, "y": Y, "batch_size": None, **wrong})
+
+
+def test_a_terminal_shows_what_takes_long_and_keeps_nothing_of_it(monkeypatch, capsys):
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    towers.check(network(), X, Y, towers=tower_devices(2), updates=1)
+    shown = capsys.readouterr().err.split("\r\x1b[K")
+    one = "training mine on 1 tower ..."
+    assert shown == [one, one, "training mine on 2 towers ...", ""]
