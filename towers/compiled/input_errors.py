@@ -55,16 +55,8 @@ def in_one_sentence() -> Iterator[None]:
     try:
         yield
     except (ValueError, RuntimeError, tf.errors.InvalidArgumentError) as error:
-        sentence = sentence_for(str(error))
-        if sentence is None:
-            raise
         cause = error if isinstance(error, ValueError) else None  # TensorFlow's is a graph.
-        raise ValueError(sentence) from cause
-
-
-def sentence_for(message: str) -> str | None:
-    """Returns what a message about a shape means, None for another message."""
-    for pattern, sentence in SENTENCES.items():
-        if found := re.search(pattern, message):
-            return sentence.format(*found.groups(default=""))
-    return None
+        for pattern, sentence in SENTENCES.items():
+            if found := re.search(pattern, str(error)):
+                raise ValueError(sentence.format(*found.groups(default=""))) from cause
+        raise
