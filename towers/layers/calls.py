@@ -422,7 +422,7 @@ def put_together(outcome: Outcome, joined: Sequence[tf.Tensor]) -> Any:
     for owner, _ in outcome.losses:
         added_losses(owner).append(next(tensors))
     for one in outcome.stored:
-        put_back(one._replace(value=refilled(one.value, tensors)))
+        put_back(one._replace(contents=refilled(one.contents, tensors)))
     return outputs
 
 

@@ -18,29 +18,16 @@ from towers.layers.known import PLAIN, as_key
 TENSORS = (tf.Tensor, tf.SparseTensor, tf.RaggedTensor, tf.IndexedSlices)
 
 
-class Stored(NamedTuple):
-    """An attribute of a layer or of an object in it that a call changed, often to tensors.
-
-    Attributes:
-        owner, name, value: whose it is, its name, and the nest.
-        container: the list or the dict which the call has changed to these, if it did.
-    """
-
-    owner: Any
-    name: str
-    value: Any
-    container: Any
-
-
 class Held(NamedTuple):
     """An attribute of a layer or of an object in it.
 
     Attributes:
-        owner, value: whose it is, and what it is.
+        owner, name, value: whose it is, its name, and what it is.
         contents: a copy of a list or a dict, which may be changed in place; else the value.
     """
 
     owner: Any
+    name: str
     value: Any
     contents: Any
 
@@ -124,22 +111,21 @@ def attributes_of(layer: Any, *, others: bool = False) -> dict[tuple[int, str], 
         losses = added_losses(owner) if isinstance(owner, keras.layers.Layer) else None
         for name, value in vars(owner).items():
             if value is not losses and (others or any(map(is_tensor, leaves_of(value)))):
-                found[id(owner), name] = Held(owner, value, copied(value))
+                found[id(owner), name] = Held(owner, name, value, copied(value))
     return found
 
 
-def taken_back(layer: Any, before: dict[tuple[int, str], Held]) -> Iterator[Stored]:
+def taken_back(layer: Any, before: dict[tuple[int, str], Held]) -> Iterator[Held]:
     """Gives attributes what they held before a call, and yields what the call made of them."""
-    for (key, name), (owner, value, contents) in attributes_of(layer, others=True).items():
-        old = before.get((key, name))
-        if is_other(contents, old):
-            is_same = old is not None and old.value is value
+    for key, new in attributes_of(layer, others=True).items():
+        old = before.get(key)
+        if is_other(new.contents, old):
             if old is None:
-                vars(owner).pop(name)
+                vars(new.owner).pop(new.name)
             else:
-                fill(old.value, old.contents)
-                vars(owner)[name] = old.value
-            yield Stored(owner, name, *((contents, value) if is_same else (value, None)))
+                put_back(old)
+            is_same = old is not None and old.value is new.value
+            yield new if is_same else new._replace(contents=new.value)
 
 
 @contextlib.contextmanager
@@ -155,7 +141,7 @@ def counts_kept(layer: Any) -> Iterator[None]:
     finally:
         owners = {number for number, _ in before}
         for one in list(taken_back(layer, before)):
-            is_count = are_plain(leaves_of(one.value))
+            is_count = are_plain(leaves_of(one.contents))
             if not is_count or one.name in names_of_keras() or id(one.owner) not in owners:
                 put_back(one)
 
@@ -186,12 +172,12 @@ def same_start(layer: Any, function: Callable[..., Any]) -> Iterator[Callable[..
         before.clear()  # What changes attributes from now on is not of the building.
 
 
-def put_back(stored: Stored) -> None:
-    """Gives an attribute again what a call made of it."""
-    if stored.container is None:
-        vars(stored.owner)[stored.name] = stored.value
-    else:
-        fill(stored.container, stored.value)
+def put_back(held: Held) -> None:
+    """Gives an attribute what it held, in the same list or dict if it was one."""
+    is_container = isinstance(held.value, (list, dict))
+    if is_container and held.contents is not held.value:
+        fill(held.value, held.contents)
+    vars(held.owner)[held.name] = held.value if is_container else held.contents
 
 
 def copied(value: Any) -> Any:
@@ -207,7 +193,7 @@ def fill(container: Any, contents: Any) -> None:
     """Gives a list or a dict other contents, also one that Keras tracks."""
     if isinstance(container, list):
         list.__setitem__(container, slice(None), contents)
-    elif isinstance(container, dict):
+    else:
         dict.clear(container)
         dict.update(container, contents)
 

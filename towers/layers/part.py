@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from towers.ground.private_apis import get_keras_mask, owner_of_loss, set_keras_mask
-from towers.layers.held import TENSORS, Stored, attributes_of, is_tensor, leaves_of, taken_back
+from towers.layers.held import TENSORS, Held, attributes_of, is_tensor, leaves_of, taken_back
 from towers.layers.known import PLAIN, as_key
 from towers.layers.scope import CallScope
 from towers.layers.sources import CONCATENATE, Way, is_differentiable
@@ -34,7 +34,7 @@ class Outcome(NamedTuple):
     outputs: Any
     masks: list[tf.Tensor | None]
     losses: list[tuple[keras.layers.Layer, tf.Tensor]]
-    stored: list[Stored]
+    stored: list[Held]
     scope: CallScope
 
     def tensors(self) -> list[tf.Tensor]:
@@ -49,7 +49,7 @@ class Outcome(NamedTuple):
         return list(filter(is_tensor, tf.nest.flatten(self.outputs))) + self._kept()
 
     def _kept(self) -> list[tf.Tensor]:
-        kept = [leaf for one in self.stored for leaf in tf.nest.flatten(one.value)]
+        kept = [leaf for one in self.stored for leaf in tf.nest.flatten(one.contents)]
         return list(filter(is_tensor, kept))
 
 
