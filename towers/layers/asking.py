@@ -93,7 +93,7 @@ def ask(call: Call, devices: Sequence[str], *, traces: bool = True, trains: bool
             around = surroundings_of(call, rows) if traces else Surroundings()
             if around.refused:
                 return not_cut(call, around.refused)
-            ways = ways_of(call, rows, devices, with_all=with_all, read=around.read)
+            ways = chosen(fitting_ways(call, rows, devices, with_all=with_all, read=around.read))
             if traces and not isinstance(ways, str) and mixes_rows(call, rows):
                 ways = COUPLES
             if trains and len(ways) > 1 and not isinstance(ways, str) and is_chained(call):
@@ -172,16 +172,8 @@ def summary(error: BaseException) -> str:
     return f"{type(error).__name__}: {lines[0].split('. ')[0][:80]}"
 
 
-def ways_of(
-    call: Call,
-    rows: Sequence[int],
-    devices: Sequence[str],
-    *,
-    with_all: bool = False,
-    read: Sequence[tf.Variable] = (),
-) -> list[Way] | str:
+def chosen(found: list[set[Way]] | str) -> list[Way] | str:
     """Returns how each tensor that comes out becomes one, or why towers cannot know that."""
-    found = fitting_ways(call, rows, devices, with_all=with_all, read=read)
     if isinstance(found, str):
         return found
     if any({Way(MEAN), Way(SUM)} <= fitting for fitting in found):
@@ -194,7 +186,7 @@ def fitting_ways(
     rows: Sequence[int],
     devices: Sequence[str],
     *,
-    with_all: bool = False,
+    with_all: bool,
     read: Sequence[tf.Variable] = (),
 ) -> list[set[Way]] | str:
     """Returns all ways in which each tensor that comes out may become one, or why there is none.
