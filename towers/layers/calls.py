@@ -32,7 +32,7 @@ from towers.ground.private_apis import (
     set_keras_mask,
     twin_of,
 )
-from towers.layers.asking import INSIDE, WHOLE, Answer, ask, needs_trace, not_cut
+from towers.layers.asking import CUT, INSIDE, WHOLE, Answer, ask, needs_trace, not_cut
 from towers.layers.gradient import Towers
 from towers.layers.held import (
     attributes_of,
@@ -213,16 +213,13 @@ class LayerCalls:
         answer = self._answer(call)
         if answer.way == INSIDE:
             return call.whole()
-        if answer.way == WHOLE:
-            with alone():
-                return call.whole()
-        try:
-            if tf.executing_eagerly() and not self._is_first_call:
+        with contextlib.suppress(OtherTensorsError):
+            if answer.way == CUT and tf.executing_eagerly() and not self._is_first_call:
                 return self._call_without_graph(call, answer)
-            return put_together(*self._cut(call, answer))
-        except OtherTensorsError:
-            with alone():
-                return call.whole()
+            if answer.way == CUT:
+                return put_together(*self._cut(call, answer))
+        with alone():
+            return call.whole()
 
     def _call_values(self, run: Any, layer: Values, *pair: Any) -> Any:
         """Returns the values of a loss or a metric; without a graph they are not worth a cut."""

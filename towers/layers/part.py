@@ -85,9 +85,8 @@ class Call:
 
     def has_rows(self) -> bool:
         """Returns whether all tensors among the arguments are plain ones, and one has rows."""
-        tensors = [leaf for leaf in self.leaves if is_tensor(leaf)]
-        plain = all(isinstance(tensor, tf.Tensor) for tensor in tensors)
-        return plain and any(tensor.shape.rank for tensor in tensors)
+        plain = all(isinstance(tensor, tf.Tensor) for tensor in self.tensors())
+        return plain and any(tensor.shape.rank for tensor in self.tensors())
 
     def rows(self) -> list[int]:
         """Returns the indices of the arguments with as many rows as the first that has some."""

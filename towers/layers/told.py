@@ -55,8 +55,7 @@ class Told:
         layers, exceptions = flatten_layers(layer), []
         if answer.way == CUT:
             exceptions = list(exceptions_in(layers, self._sums_rows)) if trains else []
-            trained = (variable for one in layers for variable in one.trainable_variables)
-            note_sizes(self._owned, map(stored_value, trained))
+            note_sizes(self._owned, map(stored_value, layer.trainable_variables))
         inner = [one.name for one in layers[1:]] if answer.way == INSIDE else []
         asked = Asked(answer, inner, exceptions)
         if self._asked.get(layer.name) != asked:
