@@ -27,19 +27,26 @@ from towers.ground.private_apis import DataAdapter
 def epochs_of(data: Data, steps: int | None, first_epoch: Callable[[], int] = lambda: 0) -> Batches:
     """Returns `batches(epoch, first_step)`: an epoch is a pass, or so many steps.
 
-    With steps, an epoch continues where the last one stopped, and a new pass begins where one ends.
-    The training begins with the first batch of the pass of the number that `first_epoch` returns.
+    With steps, an epoch continues where the last one stopped, and a new pass begins where one ends;
+    the last epoch of a pass may be shorter. The training begins with the first batch of the pass of
+    the number that `first_epoch` returns.
     """
     if steps is None:
         return data.one_pass
     count = data.num_batches
     if data.is_stream or count is None:
-        batches: Batches = Stream(data, steps).batches
-    else:
-        batches = windows(
-            lambda number, batch: data.one_pass(first_epoch() + number, batch), steps, count
-        )
-    return lambda epoch, first_step: batches(epoch - first_epoch(), first_step)
+        stream = Stream(data, steps)
+        return lambda epoch, first_step: stream.batches(epoch - first_epoch(), first_step)
+
+    def batches(epoch: int, first_step: int) -> tf.data.Dataset:
+        number, part = divmod(epoch - first_epoch(), -(-count // steps))
+        start = part * steps
+        if count - start < steps:
+            warn_of_end()
+        one_pass = data.one_pass(first_epoch() + number, start + first_step)
+        return one_pass.take(steps - first_step)
+
+    return batches
 
 
 class ShardIterator:
@@ -196,19 +203,6 @@ class EpochData(DataAdapter):
         if not self._has_begun:
             self.data.begin()
         self._is_open, self._is_next_open, self._has_begun = self._is_next_open, False, False
-
-
-def windows(one_pass: Callable[[int, int], tf.data.Dataset], steps: int, count: int) -> Batches:
-    """Returns epochs of `steps` batches out of passes of `count`; the last of a pass is shorter."""
-    in_pass = -(-count // steps)
-
-    def batches(epoch: int, first_step: int) -> tf.data.Dataset:
-        number, start = epoch // in_pass, epoch % in_pass * steps
-        if count - start < steps:
-            warn_of_end()
-        return one_pass(number, start + first_step).take(steps - first_step)
-
-    return batches
 
 
 class Stream:
