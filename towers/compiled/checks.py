@@ -28,7 +28,7 @@ from towers.ground.private_apis import (
 )
 from towers.layers.asking import CUT, ask, needs_trace
 from towers.layers.part import Call
-from towers.layers.sources import CONCATENATE, MEAN, SUM, Way
+from towers.layers.rows import CONCATENATE, MEAN, SUM, Way
 from towers.layers.values import Values
 from towers.saving.checkpoint_files import tensorflow_variable
 from towers.variables.optimizers import check_gradients, unlisted

@@ -32,8 +32,8 @@ from towers.layers.moved import (
     near,
 )
 from towers.layers.part import LARGE, Call, Outcome
+from towers.layers.rows import CONCATENATE, FIRST, KINDS, MEAN, SUM, Way
 from towers.layers.scope import CallScope
-from towers.layers.sources import CONCATENATE, FIRST, KINDS, MEAN, SUM, Way
 from towers.layers.traced import Surroundings, is_chained, surroundings_of
 from towers.step.sums import way_to_merge
 from towers.travel.pairs import part_sizes

@@ -46,9 +46,8 @@ from towers.layers.held import (
 from towers.layers.known import Known
 from towers.layers.part import Call, Outcome
 from towers.layers.reads import tapes_counted
-from towers.layers.rows import Cut, even_cut, parts_of
+from towers.layers.rows import CONCATENATE, Cut, Way, even_cut, is_differentiable, parts_of
 from towers.layers.scope import CallScope
-from towers.layers.sources import CONCATENATE, Way, is_differentiable
 from towers.layers.told import Told
 from towers.layers.values import Values, ValuesOnTowers
 from towers.variables.tower_scope import CALL_FUNCTION, is_of

@@ -20,9 +20,7 @@ from towers.ground.private_apis import (
     variable_accessed,
 )
 from towers.layers.reads import PUSH_TAPE, reads_of, sum_on
-from towers.layers.rows import Cut, cut_rows, join_rows, same_parts
-from towers.layers.scope import CallScope, assign_once
-from towers.layers.sources import (
+from towers.layers.rows import (
     CONCATENATE,
     FIRST,
     MEAN,
@@ -30,12 +28,17 @@ from towers.layers.sources import (
     SUM,
     TABLE,
     VARIABLE,
+    Cut,
     Source,
     Way,
+    cut_rows,
     is_differentiable,
+    join_rows,
+    same_parts,
     sources_read,
     value_of,
 )
+from towers.layers.scope import CallScope, assign_once
 from towers.step.sums import times_or_zero, widen
 from towers.step.synchronized import Rendezvous
 from towers.travel.gradients import Gradient

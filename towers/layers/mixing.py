@@ -17,8 +17,8 @@ from towers.layers.draws import draws_by_row
 from towers.layers.held import is_tensor
 from towers.layers.moved import moved_from, moved_weights, near
 from towers.layers.part import Call, Outcome
+from towers.layers.rows import is_differentiable
 from towers.layers.scope import CallScope
-from towers.layers.sources import is_differentiable
 from towers.layers.traced import TRACED, trace_of
 from towers.variables.tower_scope import depends_on
 

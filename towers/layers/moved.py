@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from towers.layers.part import Call
-from towers.layers.sources import is_differentiable
+from towers.layers.rows import is_differentiable
 
 TOLERANCES = {"float64": 1e-9, "float32": 1e-4, "float16": 2e-2, "bfloat16": 5e-2}
 MOVED = 0.1  # By this part of the largest weight, or of each number of a row.

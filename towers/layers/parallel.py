@@ -15,9 +15,8 @@ from towers.ground.arguments import check_choice
 from towers.ground.host import HOST
 from towers.ground.private_apis import could_possibly_record
 from towers.layers.gradient import Towers
-from towers.layers.rows import even_cut
+from towers.layers.rows import CONCATENATE, MEAN, SUM, Way, even_cut
 from towers.layers.scope import CallScope, captured_in, graph_of
-from towers.layers.sources import CONCATENATE, MEAN, SUM, Way
 
 MERGES = ("auto", SUM, MEAN, CONCATENATE)
 

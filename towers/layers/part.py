@@ -13,8 +13,8 @@ import tensorflow as tf
 from towers.ground.private_apis import get_keras_mask, owner_of_loss, set_keras_mask
 from towers.layers.held import TENSORS, Held, attributes_of, is_tensor, leaves_of, taken_back
 from towers.layers.known import PLAIN, as_key
+from towers.layers.rows import CONCATENATE, Way, is_differentiable
 from towers.layers.scope import CallScope
-from towers.layers.sources import CONCATENATE, Way, is_differentiable
 
 LARGE = 1024.0  # A power of two, by which numbers are scaled without rounding.
 ARRAYS = (*TENSORS, np.ndarray)

@@ -12,8 +12,8 @@ import tensorflow as tf
 
 from towers.ground.private_apis import global_seed_generator, stored_value
 from towers.layers.part import Call, Outcome
+from towers.layers.rows import is_differentiable
 from towers.layers.scope import CallScope, captured_in, graph_of
-from towers.layers.sources import is_differentiable
 from towers.variables.tower_scope import depends_on
 
 TRACED = "traced"  # Where names are the same in every trace, whatever its arguments are called.
