@@ -411,14 +411,14 @@ def put_together(outcome: Outcome, joined: Sequence[tf.Tensor]) -> Any:
     """
     tensors = iter(joined)
     outputs = refilled(outcome.outputs, tensors)
+    for one in outcome.stored:
+        put_back(one._replace(contents=refilled(one.contents, tensors)))
     own = filter(is_tensor, tf.nest.flatten(outputs))
     for output, mask in zip(own, outcome.masks, strict=True):
         if mask is not None:
             set_keras_mask(output, next(tensors))
     for owner, _ in outcome.losses:
         added_losses(owner).append(next(tensors))
-    for one in outcome.stored:
-        put_back(one._replace(contents=refilled(one.contents, tensors)))
     return outputs
 
 

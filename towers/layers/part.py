@@ -39,18 +39,13 @@ class Outcome(NamedTuple):
 
     def tensors(self) -> list[tf.Tensor]:
         """Returns all tensors in a fixed order, the assigned values excepted."""
-        found = list(filter(is_tensor, tf.nest.flatten(self.outputs)))
-        found += [mask for mask in self.masks if mask is not None]
-        found += [loss for _, loss in self.losses]
-        return found + self._kept()
+        masks = [mask for mask in self.masks if mask is not None]
+        return [*self.own_tensors(), *masks, *(loss for _, loss in self.losses)]
 
     def own_tensors(self) -> list[tf.Tensor]:
         """Returns those of them that the layer returned or keeps."""
-        return list(filter(is_tensor, tf.nest.flatten(self.outputs))) + self._kept()
-
-    def _kept(self) -> list[tf.Tensor]:
-        kept = [leaf for one in self.stored for leaf in tf.nest.flatten(one.contents)]
-        return list(filter(is_tensor, kept))
+        nests = (self.outputs, *(one.contents for one in self.stored))
+        return list(filter(is_tensor, tf.nest.flatten(nests)))
 
 
 class Call:
