@@ -172,30 +172,20 @@ def reason_for_layers(model: keras.Model, placement: Placement, data: Data) -> s
 def weights_after(
     model: keras.Model, x: Any, y: Any, devices: Sequence[str], **options: Any
 ) -> tuple[list[np.ndarray], float | None]:
-    """Returns the weights after a fit on these devices, and the milliseconds of a step."""
-    clock = Clock()
+    """Returns the weights after a fit on these devices, and the median milliseconds of a step."""
+    ends: list[float] = []
+
+    def note(batch: int, logs: dict[str, Any]) -> None:
+        for value in logs.values():
+            np.asarray(value)  # Waits for the batch.
+        ends.append(time.perf_counter())
+
+    clock = keras.callbacks.LambdaCallback(on_train_batch_end=note)
     with waiting(f"training {model.name} on {count_of(len(devices), 'tower')}"):
         fit(model, x, y, towers=devices, callbacks=[clock], **options)
-    return [np.asarray(weight.value) for weight in model.weights], clock.milliseconds()
-
-
-class Clock(keras.callbacks.Callback):
-    """Notes when the batches end."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._ends: list[float] = []
-
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Waits for the batch, and notes the time."""
-        for value in (logs or {}).values():
-            np.asarray(value)
-        self._ends.append(time.perf_counter())
-
-    def milliseconds(self) -> float | None:
-        """Returns the median time of a batch; that of the first two is the tracing's."""
-        own = np.diff(self._ends[1:])
-        return float(np.median(own)) * 1e3 if own.size else None
+    own = np.diff(ends[1:])  # The first two are the tracing's.
+    milliseconds = float(np.median(own)) * 1e3 if own.size else None
+    return [np.asarray(weight.value) for weight in model.weights], milliseconds
 
 
 def difference(expected: Sequence[np.ndarray], found: Sequence[np.ndarray]) -> float:
