@@ -24,6 +24,22 @@ PRELOAD = [
     "tests.towers.step.tracing_test",
 ]
 TOWERS = [sys.executable, "-m", "towers.scripts.main"]
+LOSING = """
+import signal
+import {module}
+from towers.ground.interrupts import note_interrupts
+
+class Losing:
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)  # Python says that it ignores the exception.
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # A job in the background ignores it.
+note_interrupts()
+if {made}:
+    Losing()
+with {scope}:
+    print("not interrupted")
+"""
 
 
 @contextlib.contextmanager
@@ -97,6 +113,21 @@ def exit_code(function, *arguments) -> int:
         process.join(PATIENCE)
         assert process.exitcode is not None
         return process.exitcode
+
+
+def end_of_losing(scope: str, made: bool) -> tuple[str, str]:
+    """Returns the output and the errors of a program that enters a scope after a lost Ctrl-C.
+
+    Args:
+        scope: the call that makes it, with its module.
+        made: whether there was a Ctrl-C.
+    """
+    module = scope.partition("(")[0].rpartition(".")[0]
+    program = LOSING.format(module=module, made=made, scope=scope)
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE
+    )
+    return ended.stdout, ended.stderr
 
 
 def free_addresses(count: int) -> list[str]:

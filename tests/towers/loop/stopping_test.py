@@ -4,7 +4,6 @@ import contextlib
 import multiprocessing
 import os
 import signal
-import subprocess
 import sys
 import textwrap
 import threading
@@ -17,7 +16,7 @@ import tensorflow as tf
 import towers
 from tests import helpers
 from tests.paths import ROOT
-from tests.programs import PATIENCE, finish, forked, started
+from tests.programs import PATIENCE, end_of_losing, finish, forked, started
 from tests.towers.loop.reports import report_of
 from towers import StopTraining
 from towers.batches.feed import request_stop
@@ -211,28 +210,8 @@ def test_in_another_thread_a_request_ends_the_training_and_handlers_stay():
     assert found == [True, "SIGTERM"]
 
 
-LOSING = """
-import signal
-from towers.ground.interrupts import note_interrupts
-from towers.loop.stopping import stop_on_signals
-
-class Losing:
-    def __del__(self):
-        signal.raise_signal(signal.SIGINT)  # Python says that it ignores the exception.
-
-signal.signal(signal.SIGINT, signal.default_int_handler)  # A job in the background ignores it.
-note_interrupts()
-del Losing
-with stop_on_signals():
-    print("not interrupted")
-"""
-
-
 @pytest.mark.parametrize("made", [True, False])
 def test_an_interrupt_that_python_dropped_ends_the_training_at_its_start(made):
-    program = LOSING.replace("del Losing", "Losing()") if made else LOSING
-    ended = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE
-    )
-    assert "not interrupted" in ended.stdout or made
-    assert ("KeyboardInterrupt" in ended.stderr.splitlines()[-1:]) == made, ended.stderr
+    output, error = end_of_losing("towers.loop.stopping.stop_on_signals()", made)
+    assert "not interrupted" in output or made
+    assert ("KeyboardInterrupt" in error.splitlines()[-1:]) == made, error
