@@ -197,8 +197,8 @@ def check_loss(loss: Any, weight: Any) -> tuple[tf.Tensor, tf.Tensor | None]:
     # A number of Python's is float32 of its own accord.
     weight = None if weight is None else tf.convert_to_tensor(weight, dtype_hint=loss.dtype)
     shape, kind = ((), "") if weight is None else (weight.shape, f" and {weight.dtype.name}")
-    is_scalar = weight is None or is_number(weight)
-    if loss.shape.rank != 0 or not is_scalar or not loss.dtype.is_floating:
+    is_sum = loss.shape.rank == 0 and loss.dtype.is_floating
+    if not is_sum or not (weight is None or is_scalar(weight)):
         raise ValueError(
             "A tower function returns the loss summed over the shard, a floating-point scalar, "
             f"and its weight, a scalar. Received a loss of shape {loss.shape} and "
@@ -221,7 +221,7 @@ def check_metric(name: str, value: Any) -> None:
         return
     parts = value if isinstance(value, tuple) else (value,)
     is_pair = isinstance(value, tuple)
-    if len(parts) != 1 + is_pair or not all(map(is_number, parts)):
+    if len(parts) != 1 + is_pair or not all(map(is_scalar, parts)):
         found = [tuple(part.shape) if hasattr(part, "shape") else part for part in parts]
         raise ValueError(
             "A metric is a sum over the shard (a scalar), a pair of scalars (sum, weight), or a "
@@ -230,7 +230,7 @@ def check_metric(name: str, value: Any) -> None:
         )
 
 
-def is_number(value: Any) -> bool:
+def is_scalar(value: Any) -> bool:
     """Returns whether a value is a scalar, or a tensor of one, that is no text."""
     if value is None:
         return False
