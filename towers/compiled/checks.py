@@ -14,6 +14,7 @@ from keras import ops
 from towers.compiled.data import Data, preprocesses
 from towers.compiled.tower_function import call, has_equal_rows, matched_losses
 from towers.ground.arguments import check_at_least, check_choice, check_fraction
+from towers.ground.concrete_function import concrete_function
 from towers.ground.host import HOST
 from towers.ground.private_apis import (
     ALL_OBJECTS,
@@ -325,7 +326,7 @@ def check_losses_apart(
         if not any(loss is one for one in losses):
             continue
         pair = [ops.convert_to_tensor(value, loss.dtype) for value in (y_true, outputs)]
-        values = tf.function(loss.call, autograph=False).get_concrete_function(*pair)
+        values = concrete_function(loss.call, *pair)
         if values.graph.variables or any(c.dtype == tf.resource for c, _ in values.graph.captures):
             raise NeedsLayersError(f"the loss '{loss.name}' uses variables")
         layer = Values(loss.call, loss.dtype)  # A call does not keep it alive.

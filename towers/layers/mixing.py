@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from towers.ground.concrete_function import concrete_function
 from towers.ground.hooks import Hook
 from towers.ground.private_apis import cond, graphs_run_by
 from towers.layers.draws import draws_by_row
@@ -116,7 +117,7 @@ def meetings_in(
     others = [moved_from(one, FEW // 2) for one in whole]
     moved = [tf.reverse(moved_from(tf.reverse(one, [0]), FEW // 2), [0]) for one in whole]
     with draws_by_row(0, FEW), branches_merged():
-        run = tf.function(trace, autograph=False).get_concrete_function(whole)
+        run = concrete_function(trace, whole)
     columns = list(zip(names, run(whole), run(moved), run(others), strict=True))
     axes = {name: axes_of_rows(found[name], few) for name, few, *_ in columns}
     met = {name for name, *three in columns if meets(axes[name], *three)}

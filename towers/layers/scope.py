@@ -8,6 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from towers.ground.concrete_function import concrete_function
 from towers.ground.private_apis import global_seed_generator, stored_value
 from towers.step.micro_batches import Part, fold_in
 from towers.step.sums import add_states, merge_state, share_of_state
@@ -82,7 +83,7 @@ def assign_once(scopes: Sequence[CallScope], sizes: Sequence[tf.Tensor]) -> None
 
 def graph_of(function: Callable[[list[tf.Tensor]], Any], tensors: Any) -> tf.Graph:
     """Returns a trace of the function with these tensors."""
-    return tf.function(function, autograph=False).get_concrete_function(tensors).graph
+    return concrete_function(function, tensors).graph
 
 
 def captured_in(graph: tf.Graph) -> list[tf.Tensor]:

@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from towers.batches.shards import Batch, Shard, any_number_of_rows
+from towers.ground.concrete_function import concrete_function
 from towers.step.micro_batches import part_of
 from towers.step.sums import Denominators, way_to_merge
 from towers.step.tower import Tower, forward
@@ -103,8 +104,7 @@ class Probe:
         specs = tf.nest.map_structure(
             lambda one: any_number_of_rows(tf.type_spec_from_value(one)), pair
         )
-        traced = tf.function(self._measure, autograph=False)
-        measure = traced.get_concrete_function(specs, tf.TensorSpec([], tf.int64))
+        measure = concrete_function(self._measure, specs, tf.TensorSpec([], tf.int64))
         rewrite_on_cpus(measure, disable_meta_optimizer=True)  # It runs a few times only.
         check = check_no_mean if self._num_parts == 1 else check_sums
         rows = rows_of(pair, 0, num_rows)

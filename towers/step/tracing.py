@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.types.experimental import ConcreteFunction
 
+from towers.ground.concrete_function import concrete_function
 from towers.ground.host import HOST
 from towers.ground.private_apis import call_of_tensors, rewrite_with
 from towers.step.tower_function import TowerProgram
@@ -59,12 +60,12 @@ def trace(
     with contextlib.ExitStack() as after_the_results:
 
         @functools.wraps(function)
-        def traced(*arguments: Any) -> Any:
+        def with_device(*arguments: Any) -> Any:
             results = function(*arguments)
             after_the_results.enter_context(tf.device(device))
             return results
 
-        concrete = tf.function(traced, autograph=False).get_concrete_function(*specs)
+        concrete = concrete_function(with_device, *specs)
     rewrite_on_cpus(concrete, **FOR_CPUS)
     if shared is not None:
         check_handles(concrete.graph, shared)
@@ -161,7 +162,7 @@ def check_gradients(program: TowerProgram, specs: Any, gradients: Sequence[Gradi
 
     if without:
         with unobserved():  # The trace never runs.
-            tf.function(differentiate, autograph=False).get_concrete_function(specs)
+            concrete_function(differentiate, specs)
     lost = [one.path for one, other in zip(without, found, strict=True) if other is not None]
     if lost:
         raise RuntimeError(

@@ -128,8 +128,8 @@ def global_norm(gradients: Sequence[Gradient], dtype: tf.DType = tf.float32) -> 
 
     It is NaN or infinite if an entry is. Rows of sparse gradients must be unique.
     """
-    squares = [square_sum(one, dtype) for one in gradients if one is not None]
-    return tf.sqrt(tf.add_n(squares)) if squares else tf.zeros([], dtype)
+    halves = [half_square_sum(one, dtype) for one in gradients if one is not None]
+    return tf.sqrt(2 * tf.add_n(halves)) if halves else tf.zeros([], dtype)
 
 
 def norm_of_sums(
@@ -192,8 +192,8 @@ def clip_factor(norm: tf.Tensor, clip_norm: float | None) -> tf.Tensor:
     return clip_norm / tf.maximum(norm, clip_norm)
 
 
-def square_sum(gradient: tf.Tensor | tf.IndexedSlices, dtype: tf.DType) -> tf.Tensor:
-    """Returns the sum of a gradient's squares, on the tower's device where the gradient is.
+def half_square_sum(gradient: tf.Tensor | tf.IndexedSlices, dtype: tf.DType) -> tf.Tensor:
+    """Returns half the sum of a gradient's squares, on the tower's device where the gradient is.
 
     A gradient on the host is on its way to the current device.
     """
@@ -201,4 +201,4 @@ def square_sum(gradient: tf.Tensor | tf.IndexedSlices, dtype: tf.DType) -> tf.Te
     device = "" if tf.executing_eagerly() else values.device
     on_tower = device and not device.endswith("CPU:0")
     with tf.device(device) if on_tower else contextlib.nullcontext():
-        return 2 * tf.nn.l2_loss(tf.cast(values, dtype))
+        return tf.nn.l2_loss(tf.cast(values, dtype))

@@ -12,6 +12,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from towers.ground.concrete_function import concrete_function
 from towers.ground.private_apis import (
     NameAttrList,
     NodeDef,
@@ -107,7 +108,7 @@ def trace_once(tower_fn: Callable[..., Any], batch_spec: Any) -> tf.Graph:
             tower_fn(batch)
 
     try:
-        return tf.function(call, autograph=False).get_concrete_function(batch_spec).graph
+        return concrete_function(call, batch_spec).graph
     except ValueError as error:
         if "stateful=True" in str(error):  # Keras wants to know the number of rows.
             raise stateful_error() from error
