@@ -17,24 +17,25 @@ class DevicesOptions:
     """What is printed.
 
     Attributes:
-        json: print one JSON object as the last line.
+        json: print one JSON object instead of the lines.
     """
 
     json: bool = False
 
 
 def run(options: DevicesOptions) -> int:
-    """Prints a line per device, and with --json one object in the last line."""
+    """Prints a line per device, or with --json one object."""
     import_tensorflow_quietly()
     from towers.scripts.diagnosis.findings import find_devices
 
     found = find_devices()
+    if options.json:
+        show_json(found)
+        return 0
     for kind, devices in found.items():
         for device in devices:
             address = f", PCI {device['pci']}" if "pci" in device else ""
             show(f"{kind} {device['number']}: {device['name']}{address}")
     if not found["GPU"]:
         show("no GPU: towers run on virtual CPUs")
-    if options.json:
-        show_json(found)
     return 0

@@ -33,7 +33,7 @@ class RunsOptions:
     Attributes:
         paths: the folder of the runs (default: runs), or `compare` and two or more run
             directories.
-        json: print one JSON object as the last line.
+        json: print one JSON object instead of the table.
     """
 
     paths: Annotated[tuple[str, ...], "FOLDER", Flag(is_argument=True, nargs="*")] = ()
@@ -41,16 +41,17 @@ class RunsOptions:
 
 
 def run(options: RunsOptions) -> int:
-    """Prints a table of runs, or a comparison."""
+    """Prints a table of runs, or a comparison, or with --json one object of data."""
     if options.paths[:1] == (COMPARE,):
         runs = compared_runs(options.paths[1:])
         lines = comparison(runs)
     else:
         runs = listed_runs(options.paths)
         lines = table([COLUMNS, *map(row_of, runs)])
-    show("\n".join(lines))
     if options.json:
-        show_json({"runs": [one.summary() for one in runs]})
+        show_json({"runs": [{**one.summary(), "settings": settings_of(one)} for one in runs]})
+    else:
+        show("\n".join(lines))
     return 0
 
 

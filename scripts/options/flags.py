@@ -122,8 +122,14 @@ class Parser(argparse.ArgumentParser):
         options, left = super().parse_known_args(args, namespace)
         options_left = (text for text in left if text.startswith("-") or "=" in text)
         unknown = next((text.partition("=")[0] for text in options_left), None)
+        lists = [one for one in self._actions if not one.option_strings and one.nargs in ("*", "+")]
         if left and unknown is None:
-            self.error(f"unexpected argument {left[0]!r}: the usage is `{self.usage}`")
+            if not lists:
+                self.error(f"unexpected argument {left[0]!r}: the usage is `{self.usage}`")
+            # argparse gives a list only what stands before the next option.
+            before = getattr(options, lists[0].dest, ())
+            setattr(options, lists[0].dest, [*before, *left])
+            return options, []
         if unknown is not None:
             name = unknown.lstrip("-")
             texts = (text for action in self._actions for text in action.option_strings)

@@ -47,15 +47,16 @@ def runs(tmp_path):
 def test_all_runs_below_a_folder_are_listed(runs, capsys):
     (runs / "other").mkdir()
     (runs / "other" / "run.json").write_text("{}")  # Of another program.
-    assert main(["runs", str(runs), "--json"]) == 0
-    header, *rows, last = capsys.readouterr().out.splitlines()
+    assert main(["runs", str(runs)]) == 0
+    header, *rows = capsys.readouterr().out.splitlines()
     names = "run recipe state processes starts step result changed size"
     assert header.split() == names.split()
     assert all("  2          2       30    test accuracy" in row for row in rows)
     assert [row.split()[0].removeprefix(f"{runs}/") for row in rows] == ["a", "c", "d", "group/b"]
     assert [row.split()[2] for row in rows] == ["finished", "unfinished", "unsaved", "stopped"]
     assert all("30    test accuracy 0.2000  20" in row for row in rows)
-    (first, *_) = json.loads(last)["runs"]
+    assert main(["runs", str(runs), "--json"]) == 0
+    (first, *_) = json.loads(capsys.readouterr().out)["runs"]
     assert first["best"] == {"step": 20, "accuracy": 0.2}
     assert first["test"] == {"step": 30, "accuracy": 0.3}
 
@@ -107,6 +108,13 @@ def test_runs_are_compared(runs, capsys):
     assert [line.split() for line in settings] == [["learning_rate", "0.1", "0.3"]]
     (loss,) = [line.split() for line in lines if line.startswith("train loss  ")]
     assert loss == ["train", "loss", "0.0033333", "0.01"]
+
+
+def test_an_option_may_stand_between_the_runs_that_are_compared(runs, capsys):
+    assert main(["compare", str(runs / "a"), "--json", str(runs / "c")]) == 0
+    compared = json.loads(capsys.readouterr().out)["runs"]
+    assert [one["run"] for one in compared] == [str(runs / "a"), str(runs / "c")]
+    assert [one["settings"]["learning_rate"] for one in compared] == [0.1, 0.3]
 
 
 def test_a_comparison_names_the_part_that_each_run_evaluates(runs, capsys):
