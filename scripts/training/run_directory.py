@@ -92,8 +92,10 @@ class RunDirectory:
     @property
     def free_name(self) -> str:
         """The path of a directory beside it that is not there yet, such as runs/shapes-2."""
+        is_named = self.path.name not in ("", "..")  # "." is not.
+        path = self.path if is_named else os.path.abspath(self.path)
         numbers = itertools.count(2)
-        return next(one for n in numbers if not os.path.lexists(one := f"{self.path}-{n}"))
+        return next(one for n in numbers if not os.path.lexists(one := f"{path}-{n}"))
 
     def check_free(self) -> None:
         """Raises ValueError unless the directory, which holds no run, is absent or empty."""

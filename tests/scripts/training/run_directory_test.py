@@ -148,6 +148,12 @@ def test_files_of_somebody_else_still_block(tmp_path):
         (tmp_path / "run" / name).unlink()
 
 
+@pytest.mark.parametrize("path", [".", "inner/.."])
+def test_a_free_name_is_proposed_beside_a_directory_without_a_name(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert RunDirectory(path).free_name == f"{tmp_path}-2"
+
+
 DYING_COMMAND = """
 import sys
 from tests.file_faults import Watch
