@@ -61,6 +61,7 @@ def _named_form(file: DialogueFile, rows: list[str], delimiters: str, before: in
         is_row = message_of(dict.fromkeys(names, "1"), file.layout) is not None
         first = _record(names, _fields(rows[place + 1], delimiter)) if rows[place + 1 :] else {}
         is_known = is_row or any(isinstance(first.get(name), list) for name in LIST_KEYS)
+        is_known |= [name.strip() for name in names] == ["Q", "A"]  # Small letters may be a pair.
         if len(names) > 1 and (is_known or find_columns(names, file.layout.columns)):
             return _Form(delimiter, tuple(names), before + place + 1)
     return None

@@ -260,6 +260,8 @@ FILES = {
         f'{place},"{json.dumps(said(*pair)).replace(chr(34), chr(34) * 2)}"\n'
         for place, pair in enumerate(PAIRS)), PAIRS),
     "no header.tsv": ("q\ta\nuser\ttext\n", [["q", "a"], ["user", "text"]]),
+    "Q and A.tsv": ("Q\tA\nq\ta\nq2\ta2\n", PAIRS),
+    "Q and A.csv": ("Q,A\nq,a\nq2,a2\n", PAIRS),
     "two headers.csv": ("dialogue,,meta\nquestion,answer,source\nq,a,x\nq2,a2,x\n", PAIRS),
     "nested.jsonl": (lines_of(*({"messages": [
         {"role": "user", "content": q},
