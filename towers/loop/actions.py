@@ -61,7 +61,8 @@ def every(
 def with_rates(action: Callable[[StepReport, Rates], Any], *, steps: int) -> Reporting:
     """Returns an action that runs every n steps, on what happened since it last ran.
 
-    Its report holds the means since then, as `Reporting` says.
+    A `Trainer` whose training ends before the first n runs it at the end. Its report holds the
+    means since then, as `Reporting` says.
 
     Raises:
         ValueError: steps is below 1, or the action does not take a report and rates.
@@ -123,13 +124,26 @@ class Reporting:
         self.steps = steps
         self.window = Window()
         self._action = action
+        self._last: StepReport | None = None
 
     def __call__(self, report: StepReport) -> None:
         """Adds an update, and reports if it is time."""
         self.window.add(report)
+        self._last = report
         if report.step % self.steps == 0:
-            results, rates = self.window.read()
-            self._action(dataclasses.replace(report, results=results), rates)
+            self._report(report)
+
+    def end(self) -> None:
+        """Reports a training that ended before it was time; it can go on as if this were not."""
+        if self._last is not None and self._last.step < self.steps:
+            state = self.window.state()
+            self._report(self._last)
+            self.window.restore(state)
+
+    def _report(self, report: StepReport) -> None:
+        self._last = None
+        results, rates = self.window.read()
+        self._action(dataclasses.replace(report, results=results), rates)
 
 
 def unreported(actions: Iterable[Action]) -> dict[str, Any]:

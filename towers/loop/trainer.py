@@ -15,7 +15,7 @@ from towers.batches.feed import StopTraining
 from towers.batches.shards import Batches
 from towers.ground.arguments import check_at_least, check_folder
 from towers.ground.progress import count_of
-from towers.loop.actions import check_action, restore_unreported, unreported
+from towers.loop.actions import check_action, reporting, restore_unreported, unreported
 from towers.loop.updates import Action, Position, Step, StepReport, Updates, tell, updates_of
 from towers.processes.agreement import check_settings, check_variables
 from towers.saving.checkpoint_folder import CheckpointFolder
@@ -140,6 +140,8 @@ class Trainer:
         try:
             while not (reason := self._reached(epochs, steps)):
                 self._updates.run_epoch(steps, lambda report: tell(actions, [report]))
+            for _, action in reporting(self._actions):
+                action.end()
         except StopTraining as stop:
             reason = str(stop)
         self._updates.finish()

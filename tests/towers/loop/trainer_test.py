@@ -76,6 +76,15 @@ def test_positions_count_steps_and_epochs(step):
     assert trainer.position == Position(6, 2, 0)
 
 
+def test_a_training_shorter_than_the_period_of_its_reports_is_reported_at_its_end(step):
+    seen = []
+    report = towers.actions.with_rates(lambda report, rates: seen.append(report), steps=5)
+    trainer = helpers.make_trainer(step, batches, [report])
+    for epochs in (1, 1, 2):  # It goes on as if the report at the end had not been.
+        trainer.train(epochs=epochs)
+    assert [(one.step, float(one.results.weight)) for one in seen] == [(3, 11), (5, 19)]
+
+
 @pytest.mark.parametrize(
     "epochs, steps, reason, position",
     [
