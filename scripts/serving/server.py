@@ -21,6 +21,8 @@ SPARE_CONNECTIONS = 256  # Beside those of the requests that wait.
 BACKLOG = 2048  # Connections that wait to be accepted.
 IDLE = 3  # A connection ends without a request in so many times the time of a request.
 GRACE = 5  # Seconds beyond the time of a request until a stopping server leaves its clients.
+LAST = 0.5  # Seconds in which a stopping server still hears a connection that is open.
+CLOSING = (b"connection", b"close")
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -147,6 +149,24 @@ def protocol_that_ends(seconds: float) -> type[asyncio.Protocol]:
                 self.transport.abort()
             elif not self.transport.is_closing():
                 self.loop.call_later(seconds, self.end_unless_changed, self.state())
+
+        def shutdown(self) -> None:
+            """Says with each answer that it is the last; ends a silent connection a moment later.
+
+            Its next request may be on its way, and would find no answer but a reset.
+            """
+            if CLOSING not in self.server_state.default_headers:
+                self.server_state.default_headers.append(CLOSING)
+            if self.cycle is None or self.cycle.response_complete:
+                self.loop.call_later(LAST, self.end)
+            else:
+                self.cycle.default_headers = self.server_state.default_headers
+                super().shutdown()
+
+        def end(self) -> None:
+            """Ends the connection after its answer, or at once if it waits for none."""
+            if not self.transport.is_closing():
+                super().shutdown()
 
     return EndingProtocol
 

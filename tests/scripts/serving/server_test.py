@@ -1,6 +1,10 @@
 """The server's sockets: errors that name their address, and the names that they have."""
 
+import asyncio
+import http.client
 import socket
+import threading
+import time
 
 import pytest
 
@@ -14,6 +18,35 @@ def test_of_two_servers_that_start_at_once_one_is_told_that_the_port_is_taken():
             server.listen(first)
             with pytest.raises(OSError, match=f"cannot listen at 127.0.0.1, port {port}: .*in use"):
                 server.listen(second)
+
+
+async def hello(scope, receive, send):
+    await asyncio.sleep(float(scope["path"][1:]))
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b"hello"})
+
+
+@pytest.mark.parametrize("seconds", [0, 0.5])  # Sent after the stop, or answered after it.
+def test_a_request_on_an_open_connection_is_answered_while_the_server_stops(seconds):
+    with server.bind("127.0.0.1", 0) as bound:
+        stopping = server.make_server(hello, 5, 9)
+        server.listen(bound)
+        thread = threading.Thread(target=stopping.run, kwargs={"sockets": bound})
+        thread.start()
+        client = http.client.HTTPConnection(*bound[0].getsockname(), timeout=20)
+        for header in (None, "close"):
+            if seconds:
+                client.request("GET", f"/{seconds if header else 0}")
+            if header:
+                stopping.should_exit = True
+                while stopping.servers[0].is_serving():
+                    time.sleep(0.01)
+            if not seconds:
+                client.request("GET", "/0")
+            answer = client.getresponse()
+            assert (answer.read(), answer.getheader("connection")) == (b"hello", header)
+        thread.join(20)
+        assert not thread.is_alive()
 
 
 def test_a_local_server_has_the_names_that_it_was_started_with():
