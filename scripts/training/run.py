@@ -53,11 +53,11 @@ class Training(OpenRun):
 
     def train(self, after_save: Callable[[], None] | None) -> str:
         """Trains to the end, evaluates and saves, and returns why it ended."""
-        if self.session.processes.is_chief and not self.updates.position.step:
-            self.files.curves.write_graph(self.updates.step.graph)
+        if self.session.processes.is_chief:
+            if not self.updates.position.step:
+                self.files.curves.write_graph(self.updates.step.graph)
             name, values = str(self.plan.directory.path), hyperparameters(self.record)
             self.files.curves.write_hyperparameters(EVALUATION, values, name=name)
-        elif self.session.processes.is_chief:
             self._save()  # If it goes on from its best: it was killed before it saved that step.
         with self.files.checkpoints, towers.actions.stop_on_signals() as signals:
             actions = towers.actions.share_stop_requests(

@@ -126,11 +126,10 @@ class FitFiles:
             warnings.warn(text, RuntimeWarning, stacklevel=levels_to_caller())
         record_start(self.run_dir, self._record, devices, before, processes.count)
         self._is_new = position.step == 0
-        if self._is_new:
-            about = {name: self._record[name] for name in ("recipe", "seed", "precision")}
-            self.curves.write_hyperparameters(
-                EVALUATION, {**self._record["fields"], **about}, name=str(self.run_dir)
-            )
+        about = {name: self._record[name] for name in ("recipe", "seed", "precision")}
+        self.curves.write_hyperparameters(
+            EVALUATION, {**self._record["fields"], **about}, name=str(self.run_dir)
+        )
 
     def _differences(
         self, before: Mapping[str, Any], model: keras.Model, num_towers: int

@@ -27,6 +27,7 @@ GRAPH_RUN = "average"
 FLUSH_MILLISECONDS = 10_000
 HISTOGRAM_BUCKETS = 30  # As TensorFlow's own histograms have.
 EVENTS = "tfevents"
+HYPERPARAMETERS = ".hyperparameters"  # Behind the name of their file.
 DAMAGED = "damaged"
 PARTIAL = "rewriting.partial"  # Without "tfevents", so that TensorBoard does not read it.
 
@@ -84,7 +85,8 @@ class SummaryWriters:
     ) -> None:
         """Writes the settings of a training, for TensorBoard's page HParams.
 
-        The page shows them with the last point of each curve of the run.
+        The page shows them with the last point of each curve of the run. They take the place of
+        those that were written before.
 
         Args:
             run: the run whose curves they belong to.
@@ -96,8 +98,17 @@ class SummaryWriters:
             key: value if isinstance(value, (bool, int, float, str)) else str(value)
             for key, value in values.items()
         }
-        with self._default_writer(run):
-            hparams(plain, trial_id=name)
+        folder = self._folder / run
+        with named_failure(folder):
+            make_folder(folder)
+            before = [*folder.glob(f"*{HYPERPARAMETERS}")]
+            writer = tf.summary.create_file_writer(str(folder), filename_suffix=HYPERPARAMETERS)
+            with writer.as_default():
+                hparams(plain, trial_id=name)
+            writer.close()
+            for path in folder.glob(f"*{HYPERPARAMETERS}"):
+                path.unlink() if path in before else sync(path)
+            sync_folder(folder)
 
     def write_graph(self, graph: tf.Graph) -> None:
         """Writes a graph into the run `average`, boxed as `box_graph` does."""

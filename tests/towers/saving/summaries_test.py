@@ -351,7 +351,8 @@ def test_a_folder_that_is_a_file_is_refused(tmp_path):
 def test_hyperparameters_are_those_of_the_page_hparams(tmp_path):
     values = {"learning_rate": 0.5, "recipe": "shapes", "filters": (2, 3), "xla": True}
     with SummaryWriters(tmp_path) as writers:
-        writers.write_hyperparameters("evaluation", values)
+        writers.write_hyperparameters("evaluation", {"epochs": 1})
+        writers.write_hyperparameters("evaluation", values)  # TensorBoard would show the first.
         writers.write("evaluation", 3, {"accuracy": 0.5})
     remove_events_after(tmp_path, 3)
     found = [
