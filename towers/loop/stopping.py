@@ -111,6 +111,9 @@ class StopSignals:
         self._interrupts = True
         try:
             yield
+        except Exception:  # A layer that was being traced has made another of the request.
+            self()
+            raise
         finally:
             self._interrupts = False
 

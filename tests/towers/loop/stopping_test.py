@@ -172,6 +172,22 @@ def test_the_second_signal_ends_the_process_at_once():
         assert finish(process, code=-signal.SIGTERM) == ""
 
 
+class Signalled(keras.layers.Layer):
+    def call(self, inputs):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return inputs
+
+
+def test_a_signal_while_a_layer_is_called_ends_the_work_by_its_own_name():
+    """Keras raises an error in a layer again, with a text of its own."""
+    with (
+        pytest.raises(StopTraining, match=r"^SIGTERM$"),
+        stopping.stop_on_signals() as signals,
+        signals.at_once(),
+    ):
+        Signalled()(tf.zeros([1, 1]))
+
+
 def test_the_handlers_are_put_back():
     before = signal.getsignal(signal.SIGTERM)
     with stopping.stop_on_signals() as check:
