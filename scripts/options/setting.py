@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import os
 import re
 import types
 import typing
@@ -156,6 +157,8 @@ class Setting(NamedTuple):
 
     def read(self, text: str) -> Any:
         """Returns the value of a text, or of one element's; raises ValueError about a wrong one."""
+        if NOT_BLANK in self.bounds:  # A shell leaves the ~ of --run-dir=~/run as it is.
+            text = os.path.expanduser(text)
         try:
             value = parse(element_of(self.kind) if self.is_given_in_parts else self.kind, text)
             broken = list(self.bounds) if value == () else self.broken(value)

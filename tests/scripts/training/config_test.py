@@ -96,6 +96,13 @@ def test_the_command_line_wins(write):
     assert (recipe.name, recipe.fields.batch_size) == ("cifar10", 30)
 
 
+def test_a_path_may_begin_at_the_home(write, monkeypatch):
+    monkeypatch.setenv("HOME", "/home/ann")
+    config = write('recipe = "shapes"\ndata = ["~/a", "b"]\nrun-dir = "~/file"\n')
+    _, options = read("--config", config, "--run-dir=~/line")
+    assert (options.run_dir, options.data) == ("/home/ann/line", ("/home/ann/a", "b"))
+
+
 def test_steps_and_epochs_stand_for_each_other(write):
     config = write(FILE)
     recipe, options = read("--config", config, "--steps", "9")
