@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -127,11 +128,12 @@ def open_recipe(
     if data.text is not None:
         record["text_digest"] = digest_of(data.text)
     found = record.get("text_digest")
-    if (before or {}).get("text_digest", found) != found:
+    if before is not None and before.get("text_digest", found) != found:
+        own = shlex.join(before.get("data") or ())
         raise ValueError(
             "The data has a different vocabulary from the run's, so the run cannot continue with "
-            "it. Give the data that it was trained on, or start a new run with --init-from "
-            f"{plan.directory.path}."
+            f"it. Give the data that it was trained on{own and f' (--data {own})'}, or start a new "
+            f"run with --init-from {plan.directory.path}."
         )
     if trial:
         record["trial"] = trial

@@ -257,7 +257,9 @@ def test_a_run_does_not_go_on_with_another_corpus(run_dir, corpus, capsys, folde
     other.write_text(corpus.read_text().replace("course", "cause"))
     capsys.readouterr()
     assert train("moved", "--data", str(other), "--steps", "8") == 2
-    assert "The data has a different vocabulary" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "The data has a different vocabulary" in error
+    assert f"the data that it was trained on (--data {other})" in error
 
 
 def start(run, corpus, steps, network):
