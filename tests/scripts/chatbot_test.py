@@ -200,7 +200,7 @@ def test_conversation_remembers_forgets_and_ends(run_dir, capfd, monkeypatch):
     assert found.err == "" and found.out.count("bot> ") == 2
 
 
-def ask_export(folder):
+def ask_export(folder, *arguments):
     """Asks an exported model in a process that cannot import this package."""
     spy = (
         "import runpy, sys\n"
@@ -212,8 +212,9 @@ def ask_export(folder):
         f"others = [one for one in homes if not one.startswith({str(folder)!r})]\n"
         "sys.exit(f'imported {others}' if others or not homes else 0)\n"
     )
-    command = [sys.executable, "-c", spy]
-    result = subprocess.run(command, input=QUESTIONS, capture_output=True, text=True, cwd=folder)
+    command = [sys.executable, "-c", spy, *arguments]
+    asked = "" if arguments else QUESTIONS
+    result = subprocess.run(command, input=asked, capture_output=True, text=True, cwd=folder)
     assert result.returncode == 0, result.stderr
     return result.stdout.split("\n")[:-1]
 
@@ -229,6 +230,7 @@ def test_an_export_answers_alike_in_a_process_without_this_package(
     output = tmp_path / "export"
     assert main(["export", str(run_dir), "--output", str(output), *options]) == 0
     assert ask_export(output) == answers_of(*options)
+    assert ask_export(output, *QUESTIONS.split("\n")[:-1]) == answers_of(*options)
 
 
 @pytest.mark.slow

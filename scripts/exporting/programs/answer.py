@@ -1,4 +1,6 @@
-"""Answers what is typed, or prints one line of answers per input line; TABs separate earlier turns.
+"""Answers what is typed, or prints a line of answers per argument or line of its input.
+
+TABs separate earlier turns.
 
 It needs TensorFlow and, for Chinese, jieba; otherwise only the files beside it.
 """
@@ -7,7 +9,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -38,10 +40,10 @@ def main() -> None:
         ]
         return [codec.decode(row, question.copied) for row in rows]
 
-    if sys.stdin.isatty():
+    if sys.stdin.isatty() and not sys.argv[1:]:
         talk(answer)
     else:
-        answer_lines(answer)
+        answer_lines(answer, sys.argv[1:] or sys.stdin)
 
 
 def talk(answer: Callable[[list[str], int], list[str]]) -> None:
@@ -63,9 +65,9 @@ def talk(answer: Callable[[list[str], int], list[str]]) -> None:
         said.append(texts[0])
 
 
-def answer_lines(answer: Callable[[list[str], int], list[str]]) -> None:
-    """Prints one line of answers per input line."""
-    for number, line in enumerate(sys.stdin):
+def answer_lines(answer: Callable[[list[str], int], list[str]], lines: Iterable[str]) -> None:
+    """Prints one line of answers per line."""
+    for number, line in enumerate(lines):
         turns = [turn for turn in line.rstrip("\r\n").split("\t") if turn.strip()]
         print("\t".join(answer(turns, number)) if turns else "", flush=True)
 
