@@ -149,7 +149,9 @@ class DialogueFile:
     def dialogue(self, turns: Sequence[str] | None, line: Line, flaw: str) -> Iterator[Dialogue]:
         """Yields the dialogue of a line; without turns the line is skipped for its flaw."""
         if turns:
-            texts = [self.turn(turn, line) for turn in turns]
+            # An answer at the beginning has no question; no turn of the file is blank there.
+            no_question = isinstance(turns, Turns) and turns.has_roles and turns[0] == ""
+            texts = [*[""] * no_question, *(self.turn(turn, line) for turn in turns[no_question:])]
             yield turns.with_texts(texts) if isinstance(turns, Turns) else texts
         else:
             self.skip(flaw, line)

@@ -391,6 +391,12 @@ def test_messages_without_a_sender_are_told(tmp_path):
     assert "messages that name no sender are read as turns, one after the other" in report.lines()
 
 
+def test_an_answer_that_nobody_asked_for_is_no_blank_turn(tmp_path):
+    content = "User: q\nBot: a\n\nBot: hello\nUser: q2\nBot: a2\n"
+    dialogues, report = read_bytes(tmp_path, content.encode())
+    assert dialogues == [["q", "a"], ["", "hello", "q2", "a2"]] and not report.skipped
+
+
 def test_thoughts_are_left_out_and_counted(tmp_path):
     content = lines_of(
         {"question": "q", "answer": "<think>x</think>a"}, {"question": "q2", "answer": "a2"}
