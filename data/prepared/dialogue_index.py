@@ -13,9 +13,11 @@ from towers.data.prepared.chunks import Chunk, TokenisedChunk
 from towers.data.prepared.filling import TokenFiles
 
 BEGINS, HELD_OUT, HAS_ROLES, TRAINED = 1, 2, 4, 8  # Bits of the mark of a turn.
-_DTYPES = {"tokens": np.uint32, "lengths": np.uint32, "characters": np.uint32, "marks": np.uint8}
+# Of a value of each token, of each turn, and of each chunk its numbers of turns and of tokens.
+_OF_TURNS = {"lengths": np.uint32, "characters": np.uint32, "marks": np.uint8}
+_DTYPES = {"tokens": np.uint32, **_OF_TURNS, "sizes": np.uint32}
 _WORDS = "words"
-_BLOCK_TURNS, _BLOCK_TOKENS = 1 << 16, 1 << 20
+_BLOCK_CHUNKS = 8
 
 
 def marked(dialogues: Iterable[tuple[bool, Sequence[str]]]) -> Iterator[Chunk]:
@@ -28,7 +30,7 @@ def marked(dialogues: Iterable[tuple[bool, Sequence[str]]]) -> Iterator[Chunk]:
 
 
 class DialogueIndex(TokenFiles):
-    """The turns of dialogues in files, and the count of each of their words in memory.
+    """The turns of dialogues in files; in memory are their different words alone.
 
     The provisional id of a word is its index in the order of first occurrences.
 
@@ -40,13 +42,6 @@ class DialogueIndex(TokenFiles):
         super().__init__(folder, self._paths, {"chunks": 0, "turns": 0, "report": None})
         with self._paths[_WORDS].open(encoding="utf-8") as lines:
             self._ids = {json.loads(line): number for number, line in enumerate(lines)}
-        counts = self.array()
-        self._counts = np.zeros([2, 1 << 16], np.int64) if counts is None else counts
-
-    @property
-    def num_turns(self) -> int:
-        """The number of turns in the files."""
-        return self.state["turns"]
 
     @property
     def report(self) -> list[str] | None:
@@ -56,19 +51,16 @@ class DialogueIndex(TokenFiles):
     @property
     def content(self) -> str:
         """The number of turns."""
-        return f"{self.num_turns:,} turns"
+        return f"{self.state['turns']:,} turns"
 
     def add(self, chunk: TokenisedChunk, marks: np.ndarray) -> None:
-        """Writes the provisional ids of some turns, and counts training tokens."""
-        numbers = self._numbers(chunk.table)
-        if len(self._ids) > self._counts.shape[1]:
-            self._counts = np.pad(self._counts, [(0, 0), (0, len(self._ids))])
-        self._counts[:, numbers] += _uses(chunk, marks)
+        """Writes the provisional ids of the turns of whole dialogues."""
         arrays = {
-            "tokens": numbers[chunk.indices],
+            "tokens": self._numbers(chunk.table)[chunk.indices],
             "lengths": chunk.lengths,
             "characters": chunk.characters,
             "marks": marks,
+            "sizes": np.array([len(marks), len(chunk.indices)], np.uint32),
         }
         for name, values in arrays.items():
             self.append(name, values.data)
@@ -82,10 +74,6 @@ class DialogueIndex(TokenFiles):
         self.append(_WORDS, "".join(new).encode())
         return np.array(numbers, np.uint32)
 
-    def save(self, array: np.ndarray | None = None) -> None:
-        """Makes sure that all is on the disk, then journals it."""
-        super().save(self._counts[:, : len(self._ids)])
-
     def finish(self, report: list[str]) -> None:
         """Keeps the report of dialogues that are read to their end."""
         self.state["report"] = report
@@ -97,33 +85,33 @@ class DialogueIndex(TokenFiles):
 
     def counts(self, min_dialogues: int = 1) -> dict[str, int]:
         """Returns the number of occurrences in the training part of words in enough dialogues."""
-        counts, dialogues = (part[: len(self._ids)].tolist() for part in self._counts)
+        uses = np.zeros([2, len(self._ids)], np.int64)
+        for block in self.blocks():
+            uses += _uses(block, len(self._ids))
         return {
             word: count
-            for word, count, number in zip(self._ids, counts, dialogues, strict=True)
+            for word, count, number in zip(self._ids, *uses.tolist(), strict=True)
             if number >= max(1, min_dialogues)
         }
 
     def blocks(self) -> Iterator[Block]:
-        """Yields all turns in blocks, of at most `_BLOCK_TOKENS` tokens or one turn."""
+        """Yields all turns in blocks of whole dialogues, since a chunk has such."""
         turn = word = 0
-        while turn < self.num_turns:
-            lengths = self._read("lengths", turn, _BLOCK_TURNS)
-            ends = np.cumsum(lengths, dtype=np.int64)
-            size = max(1, int(np.searchsorted(ends, _BLOCK_TOKENS, "right")))
-            words = self._read("tokens", word, int(ends[:size][-1]))
-            characters, marks = (self._read(name, turn, size) for name in ("characters", "marks"))
-            yield Block(turn, words, lengths[:size], characters, marks)
-            turn, word = turn + len(marks), word + len(words)
+        sizes = self._read("sizes", 0, -1).reshape(-1, 2)
+        for first in range(0, len(sizes), _BLOCK_CHUNKS):
+            num_turns, num_words = sizes[first : first + _BLOCK_CHUNKS].sum(0).tolist()
+            of_turns = (self._read(name, turn, num_turns) for name in _OF_TURNS)
+            yield Block(turn, self._read("tokens", word, num_words), *of_turns)
+            turn, word = turn + num_turns, word + num_words
 
     def _read(self, name: str, start: int, count: int) -> np.ndarray:
-        """Returns a part of a saved file, shorter at its end; mapped, it looks like used memory."""
+        """Returns a part of a saved file; mapped, it would look like used memory."""
         dtype = np.dtype(_DTYPES[name])
         return np.fromfile(self._paths[name], dtype, count, offset=start * dtype.itemsize)
 
 
 class Block(NamedTuple):
-    """Some turns of a corpus that are next to each other.
+    """The turns of some dialogues that are next to each other.
 
     Attributes:
         first_turn: the number of the first one.
@@ -139,13 +127,15 @@ class Block(NamedTuple):
     marks: np.ndarray
 
 
-def _uses(chunk: TokenisedChunk, marks: np.ndarray) -> np.ndarray:
-    """Returns how often each token occurs in training dialogues, and in how many: int64 [2, n]."""
-    num_tokens = len(chunk.table)
-    is_trained = np.repeat((marks & HELD_OUT) == 0, chunk.lengths)
-    indices = chunk.indices[is_trained].astype(np.int64)
-    dialogues = np.cumsum(marks & BEGINS, dtype=np.int64)
-    pairs = np.repeat(dialogues, chunk.lengths)[is_trained] * num_tokens + indices
+def _uses(block: Block, size: int) -> np.ndarray:
+    """Returns how often each of so many words occurs in training dialogues, and in how many.
+
+    They are int64 [2, size].
+    """
+    is_trained = np.repeat((block.marks & HELD_OUT) == 0, block.num_words)
+    words = block.words[is_trained].astype(np.int64)
+    dialogues = np.repeat(np.cumsum(block.marks & BEGINS, dtype=np.int64), block.num_words)
+    pairs = dialogues[is_trained] * size + words
     pairs.sort()  # Faster than np.unique.
-    once = pairs[np.diff(pairs, prepend=-1) > 0] % max(1, num_tokens)
-    return np.stack([np.bincount(one, minlength=num_tokens) for one in (indices, once)])
+    once = pairs[np.diff(pairs, prepend=-1) > 0] % max(1, size)
+    return np.stack([np.bincount(one, minlength=size) for one in (words, once)])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,7 +15,7 @@ from towers.data.prepared.chunks import Spelling
 from towers.data.prepared.corpus import CODEC, array_file, dtype_of_ids, write_manifest
 from towers.data.prepared.dialogue_corpus import PARTS, UNKNOWN_WORDS
 from towers.data.prepared.dialogue_index import HELD_OUT, TRAINED, Block, DialogueIndex
-from towers.data.prepared.pairs import PairFinder, Pairs, blocks_with_pairs, find_repeats
+from towers.data.prepared.pairs import Pairs, find_pairs, find_repeats
 from towers.data.prepared.preparation import DialoguePreparation
 from towers.data.text import TextCodec, Vocabulary, learn_vocabulary
 from towers.ground.progress import count_of
@@ -51,20 +53,19 @@ def write_dialogues(
     )
     unknown_words: list[str] = []
     spelling = Spelling([_ids_of(word, vocabulary, unknown_words) for word in index.words()])
-    counts = _Counts(len(vocabulary))
-    finder, *others = (PairFinder(settings.pairing, settings.context) for _ in range(3))
-    repeats = find_repeats(index, iter(others), apart=keep_apart)
-    num_repeated = 0
+    find = functools.partial(find_pairs, pairing=settings.pairing, context=settings.context)
+    repeats = find_repeats(index, find, apart=keep_apart)
     num_ids = len(vocabulary) + len(unknown_words)
-    with _Arrays(folder, num_ids) as arrays:
+    with _Arrays(folder, spelling, num_ids, len(vocabulary)) as arrays:
         hashed = HELD_OUT | TRAINED if any(map(len, repeats.given_up)) else 0
-        for block, pairs in blocks_with_pairs(index, finder, hashed):
+        for block in index.blocks():
+            pairs = find(block, hashed=hashed)
             repeated = repeats.of(pairs)
-            num_repeated += int(np.sum(repeated))
-            kept = pairs.only(~repeated) if repeats.kept_apart else pairs
-            arrays.add(block, spelling, kept, counts)
-        arrays.append("unigram_counts", counts.unigrams)
-    num_train, num_held_out = arrays.num_pairs
+            arrays.num["repeated"] += int(np.sum(repeated))
+            arrays.add(block, pairs, ~repeated | (not repeats.kept_apart))
+        arrays.append("unigram_counts", arrays.unigrams)
+    num = arrays.num
+    num_train, num_held_out = (num[part] for part in PARTS)
     report = index.report or []
     if not (num_held_out and (num_train or codec)):
         found = f" What was read: {'; '.join(report)}." if report else ""
@@ -77,24 +78,22 @@ def write_dialogues(
     (folder / UNKNOWN_WORDS).write_text(words, encoding="utf-8")
     TextCodec(settings.text, vocabulary).save(folder / CODEC)
     told = [f"{count_of(num_train, 'pair')} to train on, {num_held_out:,} to test on"]
-    if finder.num_empty:
-        told.append(f"left out {count_of(finder.num_empty, 'pair')} with an empty turn")
-    if finder.num_unpaired:
-        told.append(f"left out {count_of(finder.num_unpaired, 'turn')} without a partner")
-    if num_repeated and repeats.kept_apart:
-        told.append(f"left out {count_of(num_repeated, 'pair')} that the other part has")
-    elif num_repeated:
-        told.append(f"of those to test on, {num_repeated:,} are trained on too")
+    if num["empty"]:
+        told.append(f"left out {count_of(num['empty'], 'pair')} with an empty turn")
+    if num["unpaired"]:
+        told.append(f"left out {count_of(num['unpaired'], 'turn')} without a partner")
+    if num["repeated"] and repeats.kept_apart:
+        told.append(f"left out {count_of(num['repeated'], 'pair')} that the other part has")
+    elif num["repeated"]:
+        told.append(f"of those to test on, {num['repeated']:,} are trained on too")
+    unknown_rate = num["unknown tokens"] / max(1, num["held-out tokens"])
     summary = [
         *report,
         "; ".join(told),
-        f"{counts.num_tokens:,} tokens, vocabulary of {len(vocabulary):,}, "
-        f"{counts.unknown_rate:.2%} of the test's tokens are unknown",
+        f"{num['tokens']:,} tokens, vocabulary of {len(vocabulary):,}, "
+        f"{unknown_rate:.2%} of the test's tokens are unknown",
     ]
-    facts = {
-        "unknown_rate": counts.unknown_rate,
-        "pairs": dict(zip(PARTS, arrays.num_pairs, strict=True)),
-    }
+    facts = {"unknown_rate": unknown_rate, "pairs": {part: num[part] for part in PARTS}}
     write_manifest(folder, key, summary, arrays.types, facts)
 
 
@@ -111,12 +110,19 @@ class _Arrays(ExitStack):
 
     Mapped into memory instead, a full disk would be a SIGBUS.
 
+    Args:
+        folder: of the corpus.
+        spelling: of the words of the index.
+        num_ids: of the vocabulary, and of the words that it does not have.
+        vocabulary_size: number of the former.
+
     Attributes:
         types: {name: the name of its type, then the shape of a row}.
-        num_pairs: of each of `PARTS`.
+        unigrams: int64 [vocabulary_size], counts of the ids of the training answers with their END.
+        num: of the pairs of each of `PARTS`, of what is left out of them, and of tokens.
     """
 
-    def __init__(self, folder: Path, num_ids: int):
+    def __init__(self, folder: Path, spelling: Spelling, num_ids: int, vocabulary_size: int):
         super().__init__()
         self.types: dict[str, Sequence] = {
             "tokens": [dtype_of_ids(num_ids).name],
@@ -125,8 +131,9 @@ class _Arrays(ExitStack):
             "unigram_counts": ["int64"],
             **{f"{part}_pairs": ["int32", 2] for part in PARTS},
         }
-        self.num_pairs = [0] * len(PARTS)
-        self._end = 0
+        self.unigrams = np.zeros(vocabulary_size, np.int64)
+        self.num: Counter[str] = Counter()
+        self._spelling, self._end = spelling, 0
         self._files = {
             name: self.enter_context(array_file(folder, name).open("wb")) for name in self.types
         }
@@ -136,45 +143,25 @@ class _Arrays(ExitStack):
         """Writes further rows of an array."""
         self._files[name].write(np.ascontiguousarray(rows, self.types[name][0]).data)
 
-    def add(self, block: Block, spelling: Spelling, pairs: Pairs, counts: _Counts) -> None:
-        """Writes what a block has."""
-        ids, lengths = spelling.ids(block.words, block.num_words, SEPARATOR)
+    def add(self, block: Block, pairs: Pairs, kept: np.ndarray) -> None:
+        """Writes what a block has, with those of its pairs that are kept."""
+        ids, lengths = self._spelling.ids(block.words, block.num_words, SEPARATOR)
         self.append("tokens", ids)
         self.append("offsets", self._end + np.cumsum(lengths))
         self.append("characters", block.characters)
         self._end += len(ids)
-        for number, part in enumerate(PARTS):
-            own = pairs.turns[pairs.is_held_out == bool(number)]
-            self.append(f"{part}_pairs", own)
-            self.num_pairs[number] += len(own)
-        answers = pairs.turns[~pairs.is_held_out, 1] - block.first_turn
-        counts.add(ids, lengths, (block.marks & HELD_OUT) > 0, answers)
+        train, held_out = (pairs.turns[kept & (pairs.is_held_out == one)] for one in (False, True))
+        for part, turns in zip(PARTS, (train, held_out), strict=True):
+            self.append(f"{part}_pairs", turns)
+            self.num[part] += len(turns)
+        self.num["empty"] += pairs.num_empty
+        self.num["unpaired"] += pairs.num_unpaired
+        self._count(block, ids, lengths, train[:, 1] - block.first_turn)
 
-
-class _Counts:
-    """Counts the ids of the training answers, and the unknown ids of the held-out turns.
-
-    Attributes:
-        unigrams: int64 [vocabulary_size], of the training answers with their END.
-        num_tokens: of all turns.
-    """
-
-    def __init__(self, vocabulary_size: int):
-        self.unigrams = np.zeros(vocabulary_size, np.int64)
-        self.num_tokens = 0
-        self._num_unknown = self._num_held_out = 0
-
-    def add(
-        self, ids: np.ndarray, lengths: np.ndarray, held_out: np.ndarray, answers: np.ndarray
+    def _count(
+        self, block: Block, ids: np.ndarray, lengths: np.ndarray, answers: np.ndarray
     ) -> None:
-        """Counts the ids of some turns.
-
-        Args:
-            ids: of all of them, with separators.
-            lengths: the number of ids of each turn.
-            held_out: whether each turn is held out.
-            answers: the indices of those that are the answer of a training pair.
-        """
+        """Counts ids with separators, so many of each turn, of which some are training answers."""
         is_text = ids != SEPARATOR
         ids = np.where(ids < len(self.unigrams), ids, UNKNOWN)
         is_answer = np.zeros(len(lengths), bool)
@@ -182,12 +169,7 @@ class _Counts:
         answered = ids[is_text & np.repeat(is_answer, lengths)]
         self.unigrams += np.bincount(answered, minlength=len(self.unigrams))
         self.unigrams[END] += len(answers)
-        self.num_tokens += int(np.sum(is_text))
-        of_held_out = ids[is_text & np.repeat(held_out, lengths)]
-        self._num_held_out += len(of_held_out)
-        self._num_unknown += int(np.sum(of_held_out == UNKNOWN))
-
-    @property
-    def unknown_rate(self) -> float:
-        """The fraction of unknown ids in the held-out turns."""
-        return self._num_unknown / max(1, self._num_held_out)
+        of_held_out = ids[is_text & np.repeat((block.marks & HELD_OUT) > 0, lengths)]
+        self.num["tokens"] += int(np.sum(is_text))
+        self.num["held-out tokens"] += len(of_held_out)
+        self.num["unknown tokens"] += int(np.sum(of_held_out == UNKNOWN))

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
-
-import numpy as np
 
 from towers.ground.durable import sync_folder, write_file
 
@@ -41,16 +38,14 @@ class JournalledFiles:
     def __init__(self, folder: Path, paths: Mapping[str, Path], state: dict[str, Any]):
         self._folder = folder
         path = folder / JOURNAL
-        journal = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-        self.state: dict[str, Any] = journal.get("state", state)
-        self._array_file: str | None = journal.get("array")
-        self._sizes: dict[str, int] = {
-            name: journal.get("sizes", {}).get(name, 0) for name in paths
-        }
+        journal = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"sizes": {}}
+        if journal["sizes"].keys() != paths.keys():  # Of an earlier version, or none.
+            journal = {"state": state, "sizes": dict.fromkeys(paths, 0)}
+        self.state: dict[str, Any] = journal["state"]
+        self._sizes: dict[str, int] = journal["sizes"]
         self._files = {name: _opened(path, self._sizes[name]) for name, path in paths.items()}
         for parent in {path.parent for path in paths.values()}:
             sync_folder(parent)
-        self._num_saves = journal.get("saves", 0)
         self._saved = time.monotonic()
 
     def __enter__(self: Own) -> Own:
@@ -71,30 +66,14 @@ class JournalledFiles:
         """Whether the last save is so long ago that another one is due."""
         return time.monotonic() - self._saved >= SECONDS_BETWEEN_SAVES
 
-    def save(self, array: np.ndarray | None = None) -> None:
-        """Makes sure that all is on the disk, then journals it with the state and any array."""
+    def save(self) -> None:
+        """Makes sure that all is on the disk, then journals it with the state."""
         for file in self._files.values():
             file.flush()
             os.fsync(file.fileno())
-        self._num_saves += 1
-        old = self._array_file
-        if array is not None:
-            self._array_file = f"array{self._num_saves}.npy"
-            _write_array(self._folder / self._array_file, array)
-        journal = {
-            "state": self.state,
-            "sizes": self._sizes,
-            "array": self._array_file,
-            "saves": self._num_saves,
-        }
+        journal = {"state": self.state, "sizes": self._sizes}
         write_file(self._folder / JOURNAL, json.dumps(journal).encode() + b"\n")
-        if old and old != self._array_file:
-            (self._folder / old).unlink()
         self._saved = time.monotonic()
-
-    def array(self) -> np.ndarray | None:
-        """Returns the array of the last save, None if there was none."""
-        return np.load(self._folder / self._array_file) if self._array_file else None
 
 
 def _opened(path: Path, size: int) -> BinaryIO:
@@ -104,9 +83,3 @@ def _opened(path: Path, size: int) -> BinaryIO:
     file.truncate(size)
     file.seek(0, os.SEEK_END)
     return file
-
-
-def _write_array(path: Path, array: np.ndarray) -> None:
-    content = io.BytesIO()
-    np.save(content, array)
-    write_file(path, content.getvalue())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -21,80 +21,50 @@ _PLACE = np.uint64(1 << 32)  # Words are smaller.
 _FEW, _ENOUGH = 10, 1000  # Held-out pairs.
 
 
-class PairFinder:
-    """Finds the pairs whose answer is in a block; blocks come in order.
-
-    Attributes:
-        num_empty: number of pairs left out because their answer, or the turn before it, is empty.
-        num_unpaired: number of turns that are in no pair.
-    """
-
-    def __init__(self, pairing: str, context: int):
-        self._alternates, self._context = pairing == "alternate", context
-        self._num_turns = self._start = 0
-        self._was_empty = True
-        self.num_empty = self.num_unpaired = 0
-
-    def find(self, block: Block) -> np.ndarray:
-        """Returns the first turn of the question and the turn of the answer, int32 [pairs, 2]."""
-        begins, has_roles = ((block.marks & bit) > 0 for bit in (BEGINS, HAS_ROLES))
-        is_empty = block.num_words == 0
-        turns = np.arange(self._num_turns, self._num_turns + len(begins))
-        starts = np.maximum.accumulate(np.where(begins, turns, self._start))
-        within = turns - starts
-        is_answer = (within > 0) & ((within % 2 == 1) | ~(self._alternates | has_roles))
-        self.num_unpaired += (
-            len(turns) - 2 * int(np.sum(is_answer))
-            if self._alternates
-            else int(np.sum(begins)) - int(np.sum(within == 1))
-        )
-        before = np.concatenate([[self._was_empty], is_empty[:-1]])
-        is_usable = is_answer & ~is_empty & ~before
-        self.num_empty += int(np.sum(is_answer & ~is_usable))
-        self._num_turns += len(begins)
-        if len(begins):
-            self._start, self._was_empty = int(starts[-1]), bool(is_empty[-1])
-        answers = turns[is_usable]
-        firsts = np.maximum(starts[is_usable], answers - 1 - self._context)
-        return np.stack([firsts, answers], axis=1).astype(np.int32)
-
-
 class Pairs(NamedTuple):
-    """The pairs whose answers are in a block.
+    """The pairs of a block.
 
     Attributes:
-        turns: int32 [pairs, 2], as `PairFinder` finds them.
+        turns: int32 [pairs, 2], the first turn of the question and the turn of the answer.
         hashes: uint64 [pairs], of the last turn of the question with the answer.
         is_held_out: bool [pairs].
+        num_empty: number of pairs left out because their answer, or the turn before it, is empty.
+        num_unpaired: number of turns that are in no pair.
     """
 
     turns: np.ndarray
     hashes: np.ndarray
     is_held_out: np.ndarray
-
-    def only(self, chosen: np.ndarray) -> Pairs:
-        """Returns those that a mask chooses."""
-        return Pairs(*(array[chosen] for array in self))
+    num_empty: int
+    num_unpaired: int
 
 
-def blocks_with_pairs(
-    index: DialogueIndex, finder: PairFinder, hashed: int
-) -> Iterator[tuple[Block, Pairs]]:
-    """Yields the blocks of an index with their pairs.
+def find_pairs(block: Block, pairing: str, context: int, hashed: int) -> Pairs:
+    """Returns the pairs of a block.
 
     Args:
-        index: of the dialogues.
-        finder: of pairs, from the first block on.
+        block: of whole dialogues.
+        pairing, context: as in `DialoguePreparation`.
         hashed: bits of the marks of those turns that are hashed; the hash of others is 0.
     """
-    last = np.zeros(1, np.uint64)
-    for block in index.blocks():
-        turns = finder.find(block)
-        hashes = np.concatenate([last, _hashes(block, (block.marks & hashed) > 0)])
-        last = hashes[-1:]
-        answers = turns[:, 1] - block.first_turn
-        is_held_out = (block.marks[answers] & HELD_OUT) > 0
-        yield block, Pairs(turns, hashes[answers] * _ODD + hashes[answers + 1], is_held_out)
+    begins, has_roles = ((block.marks & bit) > 0 for bit in (BEGINS, HAS_ROLES))
+    alternates, is_empty = pairing == "alternate", block.num_words == 0
+    turns = np.arange(len(begins))
+    starts = np.maximum.accumulate(np.where(begins, turns, 0))
+    within = turns - starts
+    is_answer = (within > 0) & ((within % 2 == 1) | ~(alternates | has_roles))
+    num_answers = int(np.sum(is_answer))
+    num_alone = int(np.sum(begins)) - int(np.sum(within == 1))
+    answers = np.flatnonzero(is_answer & ~is_empty & ~np.roll(is_empty, 1))
+    firsts = np.maximum(starts[answers], answers - 1 - context)
+    hashes = _hashes(block, (block.marks & hashed) > 0)
+    return Pairs(
+        (block.first_turn + np.stack([firsts, answers], axis=1)).astype(np.int32),
+        hashes[answers - 1] * _ODD + hashes[answers],
+        (block.marks[answers] & HELD_OUT) > 0,
+        num_empty=num_answers - len(answers),
+        num_unpaired=len(turns) - 2 * num_answers if alternates else num_alone,
+    )
 
 
 class Repeats(NamedTuple):
@@ -115,7 +85,7 @@ class Repeats(NamedTuple):
         return np.where(pairs.is_held_out, held_out, train)
 
 
-def find_repeats(index: DialogueIndex, finders: Iterator[PairFinder], *, apart: bool) -> Repeats:
+def find_repeats(index: DialogueIndex, find: Callable[..., Pairs], *, apart: bool) -> Repeats:
     """Returns the pairs that both parts have; in memory are the hashes of the held-out ones.
 
     The held-out part gives them up, but for as many, the most frequent there, as it needs besides
@@ -124,15 +94,16 @@ def find_repeats(index: DialogueIndex, finders: Iterator[PairFinder], *, apart: 
 
     Args:
         index: of the dialogues.
-        finders: of pairs, two.
+        find: `find_pairs` for its pairs, but for the turns to hash.
         apart: whether they may be given up.
     """
-    blocks = blocks_with_pairs(index, next(finders), HELD_OUT)
-    found = [pairs.hashes[pairs.is_held_out] for _, pairs in blocks]
+    in_blocks = (find(block, hashed=HELD_OUT) for block in index.blocks())
+    found = [pairs.hashes[pairs.is_held_out] for pairs in in_blocks]
     held_out = np.sort(np.concatenate([np.zeros(0, np.uint64), *found]))
     is_trained = np.zeros(len(held_out), bool)
     num_others = 0
-    for _, pairs in blocks_with_pairs(index, next(finders), TRAINED):
+    for block in index.blocks():
+        pairs = find(block, hashed=TRAINED)
         trained = pairs.hashes[~pairs.is_held_out]
         num_others += len(trained)
         trained = trained[_is_in(trained, held_out)]

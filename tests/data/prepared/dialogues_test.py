@@ -63,7 +63,7 @@ def files_of(folder):
 
 @pytest.mark.parametrize("pairing", ["alternate", "sliding"])
 @pytest.mark.parametrize("context", [0, 2])
-def test_pairs_are_those_of_the_dialogues(tmp_path, pairing, context):
+def test_pairs_are_those_of_the_dialogues(tmp_path, small_chunks, pairing, context):
     dialogues = random_dialogues(300)
     settings = DialoguePreparation(SPACES, pairing=pairing, context=context, held_out=0.2)
     corpus = prepare_dialogues(dialogues, None, settings, tmp_path, write=quiet)
