@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import functools
 from collections.abc import Iterator
@@ -9,13 +10,15 @@ from collections.abc import Iterator
 import numpy as np
 
 from towers.data.batches.buckets import balanced_order, fitted_layout, fixed_layout, num_tokens
-from towers.data.batches.directions import DIRECTIONS, lengths_of, slices_of, written_turns
-from towers.data.batches.repeats import within_repeats
 from towers.data.prepared.dialogue_corpus import DialogueCorpus
 from towers.data.text import Vocabulary
 from towers.ground.arguments import check_at_least, check_choice
 from towers.ground.epochs import Batch, Epochs, Layout, assembled
+from towers.ground.random_numbers import REPEATS_STREAM, permutation
 from towers.ground.special_ids import END, PAD, UNKNOWN
+
+DIRECTIONS = ("forward", "backward", "answers")
+_BLOCK_PAIRS = 1 << 20
 
 
 def pair_batches(
@@ -71,7 +74,7 @@ def pair_batches(
     check_at_least(0, max_answer_repeats=max_answer_repeats)
     check_choice("direction", direction, DIRECTIONS)
     pairs = np.asarray(corpus.pairs(part))
-    read, written = lengths_of(corpus, pairs, direction)
+    read, written = _lengths_of(corpus, pairs, direction)
     kept = written <= max_answer_length
     if not kept.any():
         raise ValueError(
@@ -81,7 +84,7 @@ def pair_batches(
     pairs, read, written, left_out = *_chosen(kept, pairs, read, written), int(np.sum(~kept))
     num_repeated = 0
     if part == "train" and max_answer_repeats:
-        kept = within_repeats(corpus, written_turns(pairs, direction), max_answer_repeats)
+        kept = _within_repeats(corpus, _written_turns(pairs, direction), max_answer_repeats)
         pairs, read, written = _chosen(kept, pairs, read, written)
         num_repeated = int(np.sum(~kept))
     read = np.minimum(read, max_question_length)
@@ -122,7 +125,7 @@ class Pairs:
     @functools.cached_property
     def num_characters(self) -> int:
         """The number of characters that are written, the end of each text counted as one."""
-        turns = written_turns(self.pairs, self.direction)
+        turns = _written_turns(self.pairs, self.direction)
         return int(self.corpus.characters[turns].sum()) + len(turns)
 
     @property
@@ -155,8 +158,7 @@ class Pairs:
         order = balanced_order(int(num_rows))[batch.chosen]
         rows, counts = rows[order], order >= num_missing
 
-        slices = slices_of(self.corpus, self.pairs[rows], self.direction)
-        ends, (starts, stops) = slices.read[:, 1], slices.written.T
+        (_, ends), (starts, stops) = slices_of(self.corpus, self.pairs[rows], self.direction)
         question = self._slices(ends - self.read[rows], ends, question_length)
         answer = self._slices(starts, stops, answer_length)
         answer[np.arange(len(rows)), self.written[rows] - 1] = END
@@ -203,3 +205,91 @@ def number_unknown(
     copied = np.take_along_axis(copies, np.argmax(same, axis=2), axis=1)
     copied = np.where(same.any(axis=2), copied, UNKNOWN)
     return np.where(is_unknown, copies, questions), np.where(answers < size, answers, copied)
+
+
+def slices_of(
+    corpus: DialogueCorpus, pairs: np.ndarray, direction: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the starts and ends, in the corpus's tokens, of what is read and written of pairs.
+
+    - forward: the question with its earlier turns is read, the answer is written.
+    - backward: the answer is read, the last turn of the question is written.
+    - answers: one UNKNOWN is read, whose position in the slices is that of the answer's SEPARATOR,
+      and the answer is written: a language model of answers.
+
+    The second direction and the third are for models that rerank answers by their mutual
+    information with the question (Li et al. 2016, "A Diversity-Promoting Objective Function for
+    Neural Conversation Models").
+
+    Pairs are int [n, 2], as in `DialogueCorpus.pairs`; read and written are int64 [2, n], the
+    latter with the place of END.
+    """
+    offsets, (firsts, answers) = corpus.offsets, pairs.T
+    # A SEPARATOR follows every turn. It is not read, and END takes its place in what is written.
+    read = {
+        "forward": (offsets[firsts], offsets[answers] - 1),
+        "backward": (offsets[answers], offsets[answers + 1] - 1),
+        "answers": (offsets[answers + 1] - 1, offsets[answers + 1]),
+    }
+    turns = _written_turns(pairs, direction)
+    return np.stack(read[direction]), np.stack([offsets[turns], offsets[turns + 1]])
+
+
+def _lengths_of(corpus: DialogueCorpus, pairs: np.ndarray, direction: str) -> np.ndarray:
+    """Returns the numbers of ids that are read and written of each pair, int32 [2, n].
+
+    Few slices are in memory at a time.
+    """
+    lengths = np.empty([2, len(pairs)], np.int32)
+    for start in range(0, len(pairs), _BLOCK_PAIRS):
+        block = slice(start, start + _BLOCK_PAIRS)
+        slices = slices_of(corpus, pairs[block], direction)
+        lengths[:, block] = [stops - starts for starts, stops in slices]
+    return lengths
+
+
+def _written_turns(pairs: np.ndarray, direction: str) -> np.ndarray:
+    """Returns the turn of each pair that is written, int [n]."""
+    return pairs[:, 1] - (direction == "backward")
+
+
+def _within_repeats(corpus: DialogueCorpus, answers: np.ndarray, most: int) -> np.ndarray:
+    """Returns bool [n]: which pairs stay so that no answer, given by its turn, occurs more often.
+
+    Answers are the same if they differ in punctuation, in capital letters, or in how often a word
+    is said in a row. Which of them stay is a function of the answers alone: the first in a fixed
+    random order, so that they come from everywhere in the corpus, and are the same ones for every
+    seed of a run.
+    """
+    stays = np.zeros(len(answers), bool)
+    seen: collections.Counter[bytes] = collections.Counter()
+    tokens, offsets = np.asarray(corpus.tokens), np.asarray(corpus.offsets)
+    same = _same_ids(corpus)
+    for index in permutation(len(answers), seed=0, epoch=0, stream=REPEATS_STREAM):
+        turn = answers[index]
+        answer = _essence(tokens[offsets[turn] : offsets[turn + 1]], same)
+        stays[index] = seen[answer] < most
+        seen[answer] += 1
+    return stays
+
+
+def _same_ids(corpus: DialogueCorpus) -> np.ndarray:
+    """Returns for each id of a corpus the first one of the same letters, -1 for one without."""
+    vocabulary = corpus.text.vocabulary
+    texts = ("".join(vocabulary.tokens([number])) for number in range(len(vocabulary)))
+    words = [*texts, *corpus.unknown_words]  # Special ids have no text.
+    first: dict[str, int] = {}
+    folded = ("".join(filter(str.isalnum, word.casefold())) for word in words)
+    return np.array(
+        [first.setdefault(word, number) if word else -1 for number, word in enumerate(folded)],
+        np.int64,
+    )
+
+
+def _essence(answer: np.ndarray, same: np.ndarray) -> bytes:
+    """Returns what is compared of an answer; all of its ids if no word is among them."""
+    ids = same[answer]
+    ids = ids[ids >= 0]
+    if not len(ids):
+        return answer.tobytes()
+    return ids[np.concatenate([[True], ids[1:] != ids[:-1]])].tobytes()
