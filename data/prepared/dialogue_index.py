@@ -32,21 +32,19 @@ def marked(dialogues: Iterable[tuple[bool, Sequence[str]]]) -> Iterator[Chunk]:
 class DialogueIndex(TokenFiles):
     """The turns of dialogues in files; in memory are their different words alone.
 
-    The provisional id of a word is its index in the order of first occurrences.
-
     What an earlier process journalled in the folder of the files is kept.
+
+    Attributes:
+        words: {word: its provisional id, its index in the order of first occurrences}.
+        report: lines about what was read, None until all of it is.
     """
 
     def __init__(self, folder: Path):
         self._paths = {name: folder / name for name in (*_DTYPES, _WORDS)}
         super().__init__(folder, self._paths, {"chunks": 0, "turns": 0, "report": None})
         with self._paths[_WORDS].open(encoding="utf-8") as lines:
-            self._ids = {json.loads(line): number for number, line in enumerate(lines)}
-
-    @property
-    def report(self) -> list[str] | None:
-        """Lines about what was read, None until all of it is."""
-        return self.state["report"]
+            self.words = {json.loads(line): number for number, line in enumerate(lines)}
+        self.report: list[str] | None = self.state["report"]
 
     @property
     def content(self) -> str:
@@ -68,7 +66,7 @@ class DialogueIndex(TokenFiles):
 
     def _numbers(self, words: Sequence[str]) -> np.ndarray:
         """Returns the provisional ids of some words; new ones are written."""
-        ids, before = self._ids, len(self._ids)
+        ids, before = self.words, len(self.words)
         numbers = [ids.setdefault(word, len(ids)) for word in words]
         new = [json.dumps(word) + "\n" for word in words if ids[word] >= before]
         self.append(_WORDS, "".join(new).encode())
@@ -76,21 +74,17 @@ class DialogueIndex(TokenFiles):
 
     def finish(self, report: list[str]) -> None:
         """Keeps the report of dialogues that are read to their end."""
-        self.state["report"] = report
+        self.report = self.state["report"] = report
         self.save()
-
-    def words(self) -> list[str]:
-        """Returns every word, in the order of the provisional ids."""
-        return list(self._ids)
 
     def counts(self, min_dialogues: int = 1) -> dict[str, int]:
         """Returns the number of occurrences in the training part of words in enough dialogues."""
-        uses = np.zeros([2, len(self._ids)], np.int64)
+        uses = np.zeros([2, len(self.words)], np.int64)
         for block in self.blocks():
-            uses += _uses(block, len(self._ids))
+            uses += _uses(block, len(self.words))
         return {
             word: count
-            for word, count, number in zip(self._ids, *uses.tolist(), strict=True)
+            for word, count, number in zip(self.words, *uses.tolist(), strict=True)
             if number >= max(1, min_dialogues)
         }
 

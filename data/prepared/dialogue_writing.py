@@ -52,7 +52,7 @@ def write_dialogues(
         )
     )
     unknown_words: list[str] = []
-    spelling = Spelling([_ids_of(word, vocabulary, unknown_words) for word in index.words()])
+    spelling = Spelling([_ids_of(word, vocabulary, unknown_words) for word in index.words])
     find = functools.partial(find_pairs, pairing=settings.pairing, context=settings.context)
     repeats = find_repeats(index, find, apart=keep_apart)
     num_ids = len(vocabulary) + len(unknown_words)

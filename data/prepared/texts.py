@@ -218,6 +218,8 @@ class TextIds(TokenFiles):
 
     Attributes:
         dtype: of the ids.
+        num_tokens: of each part, by the name of its file.
+        num_characters: of each part, without blanks, and with one for each line.
     """
 
     def __init__(self, folder: Path, work: Path, codec: TextCodec):
@@ -227,30 +229,18 @@ class TextIds(TokenFiles):
         super().__init__(work, paths, numbers)
         self.codec = codec
         self.dtype = dtype_of_ids(len(codec.vocabulary))
+        self.num_tokens: dict[str, int] = self.state["tokens"]
+        self.num_characters: dict[str, int] = self.state["characters"]
 
     @property
     def content(self) -> str:
         """The number of tokens."""
-        return f"{self._total:,} tokens"
-
-    @property
-    def num_tokens(self) -> dict[str, int]:
-        """The number of tokens of each part, by the name of its file."""
-        return self.state["tokens"]
-
-    @property
-    def num_characters(self) -> dict[str, int]:
-        """The number of characters of each part, without blanks, and with one for each line."""
-        return self.state["characters"]
-
-    @property
-    def _total(self) -> int:
-        return sum(self.num_tokens.values())
+        return f"{sum(self.num_tokens.values()):,} tokens"
 
     @property
     def unknown_fraction(self) -> float:
         """The fraction of unknown tokens."""
-        return self.state["unknown"] / max(1, self._total)
+        return self.state["unknown"] / max(1, sum(self.num_tokens.values()))
 
     def describe_changes(self, num_lines: int) -> list[str]:
         """Returns a line if the normalisation changed some of so many lines."""
