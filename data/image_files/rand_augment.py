@@ -6,7 +6,6 @@ its random numbers in variables, which a pipeline that can be resumed at any ste
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable
 
@@ -15,8 +14,6 @@ import tensorflow as tf
 NUM_OPERATIONS = 2  # Applied to each picture.
 GREY = 128.0  # Of what a transformed picture does not cover.
 MOST_SHEAR, MOST_SHIFT, MOST_DEGREES, MOST_CHANGE = 0.3, 0.45, 30.0, 0.9
-
-Operation = Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor]
 
 
 def rand_augment(pixels: tf.Tensor, seed: tf.Tensor, magnitude: float) -> tf.Tensor:
@@ -27,30 +24,66 @@ def rand_augment(pixels: tf.Tensor, seed: tf.Tensor, magnitude: float) -> tf.Ten
     strength = tf.constant(magnitude, tf.float32)
     uniforms = tf.random.stateless_uniform([NUM_OPERATIONS, 2], seed)
     for chosen, direction in (tf.unstack(row) for row in tf.unstack(uniforms)):
-        number = tf.cast(chosen * len(OPERATIONS), tf.int32)
-        sign = tf.where(direction < 0.5, -1.0, 1.0)
-        branches = [
-            functools.partial(operation, pixels, strength, sign) for operation in OPERATIONS
-        ]
+        branches = list(operations(pixels, strength, tf.where(direction < 0.5, -1.0, 1.0)).values())
+        number = tf.cast(chosen * len(branches), tf.int32)
         shape = pixels.shape
         pixels = tf.ensure_shape(tf.switch_case(number, branches), shape)
         pixels = tf.clip_by_value(pixels, 0.0, 255.0)
     return pixels
 
 
-def identity(pixels: tf.Tensor, strength: tf.Tensor, sign: tf.Tensor) -> tf.Tensor:
-    """Returns the picture as it is."""
-    return pixels
+def operations(
+    pixels: tf.Tensor, strength: tf.Tensor, sign: tf.Tensor
+) -> dict[str, Callable[[], tf.Tensor]]:
+    """Returns the operations on a picture by their names; some go the way of the sign, 1 or -1."""
+    height, width, _ = pixels.shape
+
+    def signed(most: float) -> tf.Tensor:  # Within each operation, so that it rounds there.
+        return sign * most * strength
+
+    def away_from(base: tf.Tensor) -> tf.Tensor:
+        return base + (pixels - base) * (1 + signed(MOST_CHANGE))
+
+    def posterized() -> tf.Tensor:
+        step = tf.pow(2.0, tf.round(4.0 * strength))  # Of 8 to 4 bits.
+        return tf.floor(pixels / step) * step
+
+    def rotated() -> tf.Tensor:
+        angle = sign * strength * math.radians(MOST_DEGREES)
+        across, down = (width - 1) / 2, (height - 1) / 2  # To the centre.
+        sine, cosine = tf.sin(angle), tf.cos(angle)
+        right = across - cosine * across + sine * down
+        below = down - sine * across - cosine * down
+        return project(pixels, cosine, -sine, right, sine, cosine, below)
+
+    return {
+        "identity": lambda: pixels,
+        "auto_contrast": lambda: auto_contrast(pixels),
+        "equalize": lambda: equalize(pixels),
+        "solarize": lambda: tf.where(pixels <= 255.0 * (1 - strength), pixels, 255.0 - pixels),
+        "posterize": posterized,
+        "brightness": lambda: pixels * (1 + signed(MOST_CHANGE)),
+        "contrast": lambda: away_from(tf.reduce_mean(tf.image.rgb_to_grayscale(pixels))),
+        "colour": lambda: away_from(tf.image.rgb_to_grayscale(pixels)),
+        "sharpness": lambda: away_from(tf.nn.avg_pool2d(pixels[tf.newaxis], 3, 1, "SAME")[0]),
+        "rotate": rotated,
+        "shear_across": lambda: project(pixels, 1.0, signed(MOST_SHEAR), 0.0, 0.0, 1.0, 0.0),
+        "shear_down": lambda: project(pixels, 1.0, 0.0, 0.0, signed(MOST_SHEAR), 1.0, 0.0),
+        "shift_across": lambda: project(
+            pixels, 1.0, 0.0, signed(MOST_SHIFT) * width, 0.0, 1.0, 0.0
+        ),
+        "shift_down": lambda: project(pixels, 1.0, 0.0, 0.0, 0.0, 1.0, signed(MOST_SHIFT) * height),
+    }
 
 
-def auto_contrast(pixels: tf.Tensor, strength: tf.Tensor, sign: tf.Tensor) -> tf.Tensor:
+def auto_contrast(pixels: tf.Tensor) -> tf.Tensor:
     """Stretches each channel to the whole range."""
     low = tf.reduce_min(pixels, [0, 1], keepdims=True)
     high = tf.reduce_max(pixels, [0, 1], keepdims=True)
     return tf.where(high > low, (pixels - low) * 255.0 / tf.maximum(high - low, 1.0), pixels)
 
 
-def equalize(pixels: tf.Tensor, strength: tf.Tensor, sign: tf.Tensor) -> tf.Tensor:
+def equalize(pixels: tf.Tensor) -> tf.Tensor:
     """Gives each channel a flat histogram."""
     levels = tf.cast(tf.round(pixels), tf.int32)
     channels = [tf.gather(flattening(channel), channel) for channel in tf.unstack(levels, axis=-1)]
@@ -62,75 +95,6 @@ def flattening(channel: tf.Tensor) -> tf.Tensor:
     counts = tf.math.bincount(tf.reshape(channel, [-1]), minlength=256, maxlength=256)
     fractions = tf.cast(tf.cumsum(counts), tf.float32) / tf.cast(tf.size(channel), tf.float32)
     return tf.round(255.0 * fractions)
-
-
-def solarize(pixels: tf.Tensor, strength: tf.Tensor, sign: tf.Tensor) -> tf.Tensor:
-    """Inverts the levels above a threshold."""
-    return tf.where(pixels <= 255.0 * (1 - strength), pixels, 255.0 - pixels)
-
-
-def posterize(pixels: tf.Tensor, strength: tf.Tensor, sign: tf.Tensor) -> tf.Tensor:
-    """Keeps 8 to 4 bits of each level."""
-    step = tf.pow(2.0, tf.round(4.0 * strength))
-    return tf.floor(pixels / step) * step
-
-
-def brightness(pixels: tf.Tensor, strength: tf.Tensor, sign: tf.Tensor) -> tf.Tensor:
-    """Scales the levels."""
-    return pixels * (1 + sign * MOST_CHANGE * strength)
-
-
-def contrast(pixels: tf.Tensor, strength: tf.Tensor, sign: tf.Tensor) -> tf.Tensor:
-    """Scales the distances from the mean grey."""
-    mean = tf.reduce_mean(tf.image.rgb_to_grayscale(pixels))
-    return mean + (pixels - mean) * (1 + sign * MOST_CHANGE * strength)
-
-
-def colour(pixels: tf.Tensor, strength: tf.Tensor, sign: tf.Tensor) -> tf.Tensor:
-    """Scales the distances from grey."""
-    grey = tf.image.rgb_to_grayscale(pixels)
-    return grey + (pixels - grey) * (1 + sign * MOST_CHANGE * strength)
-
-
-def sharpness(pixels: tf.Tensor, strength: tf.Tensor, sign: tf.Tensor) -> tf.Tensor:
-    """Scales the distances from the smoothed picture."""
-    smoothed = tf.nn.avg_pool2d(pixels[tf.newaxis], 3, 1, "SAME")[0]
-    return smoothed + (pixels - smoothed) * (1 + sign * MOST_CHANGE * strength)
-
-
-def rotate(pixels: tf.Tensor, strength: tf.Tensor, sign: tf.Tensor) -> tf.Tensor:
-    """Turns the picture around its centre."""
-    angle = sign * strength * math.radians(MOST_DEGREES)
-    across, down = centre(pixels)
-    sine, cosine = tf.sin(angle), tf.cos(angle)
-    right = across - cosine * across + sine * down
-    below = down - sine * across - cosine * down
-    return project(pixels, cosine, -sine, right, sine, cosine, below)
-
-
-def shear_across(pixels: tf.Tensor, strength: tf.Tensor, sign: tf.Tensor) -> tf.Tensor:
-    """Moves the rows against each other."""
-    return project(pixels, 1.0, sign * MOST_SHEAR * strength, 0.0, 0.0, 1.0, 0.0)
-
-
-def shear_down(pixels: tf.Tensor, strength: tf.Tensor, sign: tf.Tensor) -> tf.Tensor:
-    """Moves the columns against each other."""
-    return project(pixels, 1.0, 0.0, 0.0, sign * MOST_SHEAR * strength, 1.0, 0.0)
-
-
-def shift_across(pixels: tf.Tensor, strength: tf.Tensor, sign: tf.Tensor) -> tf.Tensor:
-    """Moves the picture to a side."""
-    return project(pixels, 1.0, 0.0, sign * MOST_SHIFT * strength * pixels.shape[1], 0.0, 1.0, 0.0)
-
-
-def shift_down(pixels: tf.Tensor, strength: tf.Tensor, sign: tf.Tensor) -> tf.Tensor:
-    """Moves the picture up or down."""
-    return project(pixels, 1.0, 0.0, 0.0, 0.0, 1.0, sign * MOST_SHIFT * strength * pixels.shape[0])
-
-
-def centre(pixels: tf.Tensor) -> tuple[float, float]:
-    """Returns the position of the centre, from the left and from above."""
-    return (pixels.shape[1] - 1) / 2, (pixels.shape[0] - 1) / 2
 
 
 def project(pixels: tf.Tensor, *numbers: tf.Tensor | float) -> tf.Tensor:
@@ -148,21 +112,3 @@ def project(pixels: tf.Tensor, *numbers: tf.Tensor | float) -> tf.Tensor:
         interpolation="BILINEAR",
         fill_mode="CONSTANT",
     )[0]
-
-
-OPERATIONS: tuple[Operation, ...] = (
-    identity,
-    auto_contrast,
-    equalize,
-    solarize,
-    posterize,
-    brightness,
-    contrast,
-    colour,
-    sharpness,
-    rotate,
-    shear_across,
-    shear_down,
-    shift_across,
-    shift_down,
-)
