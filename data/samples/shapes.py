@@ -8,25 +8,13 @@ from __future__ import annotations
 
 import argparse
 import gzip
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from towers.ground.random_numbers import generator
 
-CLASS_NAMES = (
-    "disc",
-    "ring",
-    "square",
-    "triangle",
-    "cross",
-    "star",
-    "crescent",
-    "heart",
-    "bars",
-    "bowtie",
-)
 SIZE = 32
 FILES = {
     "data_batch_1.bin.gz": (2000, 1),
@@ -88,7 +76,7 @@ def shape_masks(labels: np.ndarray, random: np.random.Generator) -> np.ndarray:
     across, down = pixel_grid(centers, between(random, 0.0, 2.0 * np.pi, num_images))
     x, y = across / radius[:, None, None], down / radius[:, None, None]
     masks = np.empty(x.shape, dtype=bool)
-    for label, shape in enumerate(SHAPES):
+    for label, shape in enumerate(SHAPES.values()):
         chosen = labels == label
         masks[chosen] = shape(x[chosen], y[chosen])
     return masks
@@ -101,22 +89,6 @@ def pixel_grid(centers: np.ndarray, angles: np.ndarray) -> tuple[np.ndarray, np.
     y = line[np.newaxis, :, np.newaxis] - centers[1][:, None, None]
     cosine, sine = np.cos(angles)[:, None, None], np.sin(angles)[:, None, None]
     return x * cosine + y * sine, y * cosine - x * sine
-
-
-def disc(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    return np.hypot(x, y) < 0.85
-
-
-def ring(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    return np.abs(np.hypot(x, y) - 0.75) < 0.2
-
-
-def square(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    return np.maximum(np.abs(x), np.abs(y)) < 0.7
-
-
-def triangle(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    return np.maximum(y, np.sqrt(0.75) * np.abs(x) - 0.5 * y) < 0.5
 
 
 def cross(x: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -133,25 +105,28 @@ def star(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return (1.05 - along) * inner_aside > aside * (1.05 - inner_along)
 
 
-def crescent(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    return (np.hypot(x, y) < 0.95) & (np.hypot(x - 0.5, y) > 0.75)
-
-
 def heart(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     lobes = np.hypot(np.abs(x) - 0.45, y + 0.4) < 0.45
     tip = (y > -0.25) & (np.abs(x) < 0.7 * (0.95 - y))
     return lobes | tip
 
 
-def bars(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    return (np.maximum(np.abs(x), np.abs(y)) < 0.85) & (np.abs(np.abs(y) - 0.34) > 0.17)
-
-
-def bowtie(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    return (np.abs(x) < 0.85) & (np.abs(y) < 0.9 * np.abs(x))
-
-
-SHAPES = (disc, ring, square, triangle, cross, star, crescent, heart, bars, bowtie)
+# Whether points are inside, in the order of the labels.
+SHAPES: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
+    "disc": lambda x, y: np.hypot(x, y) < 0.85,
+    "ring": lambda x, y: np.abs(np.hypot(x, y) - 0.75) < 0.2,
+    "square": lambda x, y: np.maximum(np.abs(x), np.abs(y)) < 0.7,
+    "triangle": lambda x, y: np.maximum(y, np.sqrt(0.75) * np.abs(x) - 0.5 * y) < 0.5,
+    "cross": cross,
+    "star": star,
+    "crescent": lambda x, y: (np.hypot(x, y) < 0.95) & (np.hypot(x - 0.5, y) > 0.75),
+    "heart": heart,
+    "bars": lambda x, y: (
+        (np.maximum(np.abs(x), np.abs(y)) < 0.85) & (np.abs(np.abs(y) - 0.34) > 0.17)
+    ),
+    "bowtie": lambda x, y: (np.abs(x) < 0.85) & (np.abs(y) < 0.9 * np.abs(x)),
+}
+CLASS_NAMES = tuple(SHAPES)
 
 
 def colours(num_images: int, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
