@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import functools
 import os
-import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -23,7 +22,6 @@ import towers.data.reading.sms as sms
 import towers.data.reading.speakers as speakers
 import towers.data.reading.tsv as tsv
 import towers.data.reading.yaml_files as yaml_files
-from towers.data.compression import SUFFIXES as COMPRESSIONS
 from towers.data.folders import TEST, TRAIN, VALIDATION, files_below, folders_below
 from towers.data.reading.dialogue_file import (
     DAMAGED,
@@ -37,7 +35,13 @@ from towers.data.reading.layout import Layout
 from towers.data.reading.mending import Mending
 from towers.data.reading.messages import Turns
 from towers.data.reading.report import ENCODING_ADVICE, UNDECODED_FRACTION, ReadingReport
-from towers.data.reading.text_files import beginning_kind, beginning_of, is_code, part_name
+from towers.data.reading.text_files import (
+    beginning_kind,
+    beginning_of,
+    is_code,
+    own_suffix,
+    part_name,
+)
 from towers.data.reading.weights import WeightedPath, closest_first, weighted_paths
 from towers.ground.arguments import check_choice
 from towers.ground.progress import count_of
@@ -137,10 +141,12 @@ OTHER_ADVICE = {
     "HTML or XML": "Export the chat as JSON or text: Telegram, Instagram and Discord have JSON, "
     "imessage-exporter has `-f txt`.",
     "subtitles": "They do not say who speaks: write a line `question TAB answer` for each pair.",
-    "an archive": "Unpack it first.",
     "a picture, sound or film": "Give a chat; `towers train images` takes pictures.",
 }
-_HEADER = 512  # Characters of what tar writes before the first file.
+ARCHIVES = {  # By the suffix of the name; documents of Office are archives, too.
+    **dict.fromkeys((".xlsx", ".ods"), "a spreadsheet, which must be saved as CSV first"),
+    **dict.fromkeys((".docx", ".odt"), "a document, which must be saved as text first"),
+}
 SHOWN_SENDERS = 20  # Of whom none is the one who answers.
 KIND_FRACTION = 0.5  # Fraction of the first lines that must look like the kind.
 SUFFIX_BONUS = 0.25  # Added to that fraction if the file has a suffix of the kind.
@@ -319,7 +325,7 @@ def _read_file(file: DialogueFile, kind: str, *, is_alone: bool) -> Iterator[Dia
 
 def _recognise(file: DialogueFile) -> str | None:
     """Returns the kind that the file's beginning or most of its first lines look like, or None."""
-    other = _is_archive(file) or is_code(file.path) or beginning_kind(beginning_of(file.path))
+    other = is_code(file.path) or beginning_kind(beginning_of(file.path))
     for kind in ["sms"] if other else FORMATS:
         if FORMATS[kind].fits(file):
             return kind
@@ -327,35 +333,24 @@ def _recognise(file: DialogueFile) -> str | None:
         return None
     sample = file.sample()
     lines = [line for line in sample if "\0" not in line]  # Binary files have tabs too.
-    path = file.path
-    suffix = Path(path.stem if path.suffix in COMPRESSIONS else path.name).suffix.lower()
-    fractions = {}
-    for kind, file_format in FORMATS.items():
-        fraction = sum(map(file_format.looks, lines)) / max(1, len(sample))
-        fractions[kind] = fraction + SUFFIX_BONUS * (
-            fraction > 0 and suffix in file_format.suffixes
-        )
+    suffix, fractions = own_suffix(file.path), dict[str, float]()
+    for kind, one in FORMATS.items():
+        fraction = sum(map(one.looks, lines)) / max(1, len(sample))
+        fractions[kind] = fraction + SUFFIX_BONUS * (fraction > 0 and suffix in one.suffixes)
     best = max(fractions, key=lambda kind: fractions[kind])
     return best if fractions[best] >= KIND_FRACTION else None
-
-
-def _is_archive(file: DialogueFile) -> bool:
-    """Returns whether a file is Zip or tar, which may have records as they are."""
-    return zipfile.is_zipfile(file.path) or "\0ustar" in file.beginning()[:_HEADER]
 
 
 def _description(file: DialogueFile) -> str:
     if not file.path.stat().st_size:
         return "an empty file."
-    if _is_archive(file):
-        if file.path.suffix.lower() in (".xlsx", ".ods"):
-            return "a spreadsheet, which must be saved as CSV first."
-        if file.path.suffix.lower() in (".docx", ".odt"):
-            return "a document, which must be saved as text first."
-        return "an archive, which must be unpacked first."
     if is_code(file.path):
         return "source code."
-    if kind := beginning_kind(beginning_of(file.path)):
+    kind = beginning_kind(beginning_of(file.path))
+    if kind == "an archive":
+        unpacked = "an archive, which must be unpacked first"
+        return f"{ARCHIVES.get(file.path.suffix.lower(), unpacked)}."
+    if kind:
         return f"{kind}. {OTHER_ADVICE.get(kind, 'Save it as CSV, JSON or text.')}"
     lines = file.sample()
     if not lines:

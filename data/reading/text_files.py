@@ -73,7 +73,7 @@ BEGINNINGS = tuple(
         ("a picture, sound or film", _MEDIA),
         ("PDF", rb"%PDF-"),
         ("RTF", rb"\{\\rtf"),
-        ("an archive", rb"PK\x03\x04|7z\xbc\xaf|Rar!\x1a|.{257}ustar"),
+        ("an archive", rb"PK(?:\x03\x04|\x05\x06)|7z\xbc\xaf|Rar!\x1a|.{257}ustar"),
         ("a document of Office", rb"\xd0\xcf\x11\xe0"),
         ("an SQLite database", rb"SQLite format 3\0"),
         ("Arrow, NumPy or pickled Python", rb"ARROW1\0|\x93NUMPY|\x80[\2-\5][\x95\x8c}\]c(]"),
@@ -185,15 +185,15 @@ def _files_in(folder: Path, *, code: bool) -> Iterator[Path]:
 
 
 def _is_text(path: Path, *, code: bool) -> bool:
-    return _suffix(path) in SUFFIXES or (code and is_code(path))
+    return own_suffix(path) in SUFFIXES or (code and is_code(path))
 
 
 def is_code(path: Path) -> bool:
     """Returns whether a file is source code by its name."""
-    return _suffix(path) in CODE.split()
+    return own_suffix(path) in CODE.split()
 
 
-def _suffix(path: Path) -> str:
+def own_suffix(path: Path) -> str:
     """Returns the suffix of a name in small letters, without that of a compression."""
     return Path(path.stem if path.suffix.lower() in COMPRESSIONS else path.name).suffix.lower()
 
@@ -206,7 +206,7 @@ def kind_of(path: Path) -> str:
     """
     if not path.is_file() and path.exists():
         raise ValueError(f"{path}: expected a file, found a pipe or a device. Save the text first.")
-    suffix = _suffix(path)
+    suffix = own_suffix(path)
     if suffix in (".json", ".txt") and _RECORD.match(beginning_of(path, _RECORD_BYTES)):
         return "json_lines"
     for kind, suffixes in OTHER_KINDS.items():
