@@ -48,7 +48,7 @@ def _form(file: DialogueFile) -> _Form | None:
 
 def _rows_of(file: DialogueFile) -> tuple[list[str], str, int]:
     """Returns the first rows, the delimiters that they may have, and the number of lines before."""
-    sample = file.sample()
+    sample = file.sample
     match = _SEPARATOR.fullmatch(sample[0]) if sample else None
     return (sample[1:], match[1], 1) if match else (sample, DELIMITERS, 0)
 
@@ -100,7 +100,7 @@ def read(file: DialogueFile) -> Iterator[Dialogue]:
     """
     form = _form(file)
     if form is None:
-        first = next(iter(file.sample()), "")
+        first = next(iter(file.sample), "")
         wanted = ",".join(file.layout.columns) or " or ".join(map(",".join, COLUMNS[:5]))
         raise ValueError(
             f"{file.path}:1: expected the names of columns such as {wanted}, found {first[:60]!r}. "

@@ -28,7 +28,7 @@ def read(file: DialogueFile) -> Iterator[Dialogue]:
     the other formats. Such a file is recognised by its long turns, nearly all of which have a
     slash; in ordinary text one turn in some thousands has.
     """
-    has_slashes = _has_slashes(file.sample())
+    has_slashes = _has_slashes(file.sample)
     if has_slashes:
         file.report.note(f"{file.path}: slashes separate the tokens; read as spaces")
     return file.gather(_turns(file, has_slashes=has_slashes))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import dataclasses
+import functools
 import re
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
@@ -81,11 +82,6 @@ class DialogueFile:
         """Yields the decoded text of the file in pieces."""
         return decoded_chunks(self.path, self.encoding, self.progress)
 
-    def beginning(self) -> str:
-        """Returns the first piece of the decoded text."""
-        with closing(decoded_chunks(self.path, self.encoding)) as chunks:
-            return next(chunks, "")
-
     def lines(self, most_characters: int = MAX_LINE_CHARACTERS) -> Iterator[Line]:
         """Yields every line, also lines that are cut."""
         self.report.num_files += 1
@@ -105,8 +101,9 @@ class DialogueFile:
             elif counts_blank:
                 self.skip(BLANK_LINE, line)
 
+    @functools.cached_property
     def sample(self) -> list[str]:
-        """Returns the first lines that are whole and not blank, without counting."""
+        """The first lines that are whole and not blank, without counting."""
         found: list[str] = []
         most = MAX_RECORD_CHARACTERS
         with closing(read_lines(self.path, self.encoding, most_characters=most)) as lines:

@@ -313,7 +313,7 @@ def _read_file(file: DialogueFile, kind: str, *, is_alone: bool) -> Iterator[Dia
     if chosen == "tsv" and file.layout.columns:
         raise ValueError(
             f"{file.path}: expected a first line with the columns {','.join(file.layout.columns)}, "
-            f"found {file.sample()[0][:60]!r}. Correct --set columns, or leave it out: then the "
+            f"found {file.sample[0][:60]!r}. Correct --set columns, or leave it out: then the "
             "first column is the question."
         )
     if chosen != "parquet":
@@ -331,7 +331,7 @@ def _recognise(file: DialogueFile) -> str | None:
             return kind
     if other:
         return None
-    sample = file.sample()
+    sample = file.sample
     lines = [line for line in sample if "\0" not in line]  # Binary files have tabs too.
     suffix, fractions = own_suffix(file.path), dict[str, float]()
     for kind, one in FORMATS.items():
@@ -352,7 +352,7 @@ def _description(file: DialogueFile) -> str:
         return f"{ARCHIVES.get(file.path.suffix.lower(), unpacked)}."
     if kind:
         return f"{kind}. {OTHER_ADVICE.get(kind, 'Save it as CSV, JSON or text.')}"
-    lines = file.sample()
+    lines = file.sample
     if not lines:
         return "only lines that are blank or too long."
     damaged = sum("\0" in line or DAMAGED.search(line) is not None for line in lines)

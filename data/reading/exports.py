@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Iterator, Sequence
 
@@ -80,7 +79,7 @@ def fits(file: DialogueFile, heads: Heads) -> bool:
 
 
 def _num_heads(file: DialogueFile, head: re.Pattern[str]) -> int:
-    lines = _first(file)
+    lines = file.sample[:SAMPLED]
     matches = filter(None, (head.fullmatch(_plain(line)) for line in lines))
     number = sum(match.groupdict().get("sender", "") is not None for match in matches)
     return 0 if head.pattern.endswith(_BELOW) and number == len(lines) else number
@@ -88,25 +87,20 @@ def _num_heads(file: DialogueFile, head: re.Pattern[str]) -> int:
 
 def fits_marked(file: DialogueFile) -> bool:
     """Returns whether the first lines say who speaks, and two do."""
-    return _is_whole(_first(file)) or len(names_in(file)) > 1
+    return _is_whole(file.sample[:SAMPLED]) or len(names_in(file)) > 1
 
 
-@functools.lru_cache(1)
 def names_in(file: DialogueFile) -> tuple[str, ...]:
     """Returns who speaks if most lines begin with a name and a colon, and each name recurs."""
-    lines = [line for line in map(str.strip, file.sample()) if "\t" not in line]
+    lines = [line for line in map(str.strip, file.sample) if "\t" not in line]
     said: dict[str, list[str]] = {}
     for match in filter(None, map(_SPEAKER.match, lines)):
         said.setdefault(match[1], []).append(match[2])
     names = tuple(name for name, texts in said.items() if len(texts) > 1)
     told = sum(len(said[name]) for name in names)
     is_table = any(all(map(_NO_TALK.fullmatch, said[name])) for name in names)
-    is_script = told >= _TOLD * len(file.sample()) and not is_table
+    is_script = told >= _TOLD * len(file.sample) and not is_table
     return names if is_script else ()
-
-
-def _first(file: DialogueFile) -> list[str]:
-    return file.sample()[:SAMPLED]
 
 
 def read(file: DialogueFile, heads: Heads) -> Iterator[Dialogue]:
@@ -191,7 +185,7 @@ def read_marked(file: DialogueFile) -> Iterator[Dialogue]:
     """Yields the dialogues of `User: ...` and `Bot: ...`, divided by blank lines, or of
     `### Human: ... ### Assistant: ...`.
     """
-    names = () if _is_whole(_first(file)) else names_in(file)
+    names = () if _is_whole(file.sample[:SAMPLED]) else names_in(file)
     block: list[str] = []
     first, was_blank = Line(1, "", False), False
     for line in file.lines():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import itertools
 import json
 import re
@@ -16,6 +17,7 @@ from towers.data.reading.dialogue_file import (
     Dialogue,
     DialogueFile,
     Line,
+    decoded_chunks,
 )
 from towers.data.reading.message_records import message_of
 from towers.data.reading.records import not_a_dialogue, turns_of
@@ -52,7 +54,8 @@ def _values(file: DialogueFile, lines: Iterator[tuple[Line, Any]]) -> Iterator[t
 
 def fits(file: DialogueFile) -> bool:
     """Returns whether the file begins with an array of records, or with a record of many lines."""
-    first = file.beginning().lstrip("\ufeff \t\r\n")
+    with contextlib.closing(decoded_chunks(file.path, file.encoding)) as chunks:
+        first = next(chunks, "").lstrip("\ufeff \t\r\n")
     if not re.match(r"\[\s*[\[{]|\{\s*[\"}]", first):
         return False
     whole = parsed(first.partition("\n")[0])

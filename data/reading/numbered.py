@@ -14,7 +14,7 @@ PERSONA = re.compile(r"(?:your|partner's) persona:.*")
 def fits(file: DialogueFile) -> bool:
     """Returns whether the first lines are numbered from 1 on, again and again."""
     last, has_turns = 0, False
-    for line in file.sample():
+    for line in file.sample:
         match = FORM.fullmatch(line)
         if match is None or int(match[1]) not in (1, last + 1):
             return False

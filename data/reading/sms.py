@@ -22,7 +22,7 @@ RECEIVED = "1"
 
 def fits(file: DialogueFile) -> bool:
     """Returns whether the file holds such messages."""
-    return any("<smses" in line for line in file.sample()[:20])
+    return any("<smses" in line for line in file.sample[:20])
 
 
 def read(file: DialogueFile) -> Iterator[Dialogue]:

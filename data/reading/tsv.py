@@ -46,7 +46,7 @@ def looks(line: str) -> bool:
 
 def read(file: DialogueFile) -> Iterator[Dialogue]:
     """Yields a dialogue for each line, a turn for each column that holds talk."""
-    sample = file.sample()
+    sample = file.sample
     divider = _divider(sample)
     rows = [line.strip().split(divider) for line in sample]
     has_names = len(rows) > 1 and _names_columns(rows[0])
