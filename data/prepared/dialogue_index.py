@@ -41,15 +41,10 @@ class DialogueIndex(TokenFiles):
 
     def __init__(self, folder: Path):
         self._paths = {name: folder / name for name in (*_DTYPES, _WORDS)}
-        super().__init__(folder, self._paths, {"chunks": 0, "turns": 0, "report": None})
+        super().__init__(folder, self._paths, {"chunks": 0, "report": None})
         with self._paths[_WORDS].open(encoding="utf-8") as lines:
             self.words = {json.loads(line): number for number, line in enumerate(lines)}
         self.report: list[str] | None = self.state["report"]
-
-    @property
-    def content(self) -> str:
-        """The number of turns."""
-        return f"{self.state['turns']:,} turns"
 
     def add(self, chunk: TokenisedChunk, marks: np.ndarray) -> None:
         """Writes the provisional ids of the turns of whole dialogues."""
@@ -62,7 +57,6 @@ class DialogueIndex(TokenFiles):
         }
         for name, values in arrays.items():
             self.append(name, values.data)
-        self.state["turns"] += len(marks)
 
     def _numbers(self, words: Sequence[str]) -> np.ndarray:
         """Returns the provisional ids of some words; new ones are written."""

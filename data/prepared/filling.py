@@ -15,7 +15,7 @@ from towers.data.prepared.chunks import Chunk, TokenisedChunk
 from towers.data.prepared.journal import JournalledFiles
 from towers.data.prepared.processes import tokenise
 from towers.data.text import TextSettings, unmatched_words
-from towers.ground.progress import Progress
+from towers.ground.progress import Progress, count_of
 
 _LEAST_LETTERS = 100
 _LEAST_FRACTION = 0.3
@@ -26,11 +26,6 @@ _SHOWN_WORDS = 5
 
 class TokenFiles(JournalledFiles, abc.ABC):
     """Files that take the tokens of one chunk after another; `state` counts the `chunks`."""
-
-    @property
-    @abc.abstractmethod
-    def content(self) -> str:
-        """What the files hold, in words."""
 
     @abc.abstractmethod
     def add(self, chunk: TokenisedChunk, marks: np.ndarray) -> None:
@@ -50,7 +45,8 @@ def fill(
     The chunks are the same ones in every call. Returns the letters of the texts.
     """
     if files.state["chunks"]:
-        write(f"goes on after {files.content} that an earlier process prepared")
+        number = count_of(files.state["chunks"], "chunk")
+        write(f"goes on after {number} of text that an earlier process prepared")
     letters = Letters()
     chunks = letters.of(chunks)
     for _ in range(files.state["chunks"]):

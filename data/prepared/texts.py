@@ -233,11 +233,6 @@ class TextIds(TokenFiles):
         self.num_characters: dict[str, int] = self.state["characters"]
 
     @property
-    def content(self) -> str:
-        """The number of tokens."""
-        return f"{sum(self.num_tokens.values()):,} tokens"
-
-    @property
     def unknown_fraction(self) -> float:
         """The fraction of unknown tokens."""
         return self.state["unknown"] / max(1, sum(self.num_tokens.values()))
