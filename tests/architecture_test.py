@@ -37,7 +37,7 @@ NOT_PUBLIC = {
         "step.tower_function.check_kinds", "variables.find_variables.trace_once",
         "variables.outside_writes.unobserved",
     },
-    "tower_threads": {"batches.feed.PATIENCE", "batches.feed.drop"},
+    "asynchronous_updates": {"batches.feed.PATIENCE", "batches.feed.drop"},
 }  # fmt: skip
 PRIVATE_APIS = "towers.ground.private_apis"
 PRIVATE_PACKAGES = ("keras.src", "tensorflow.compiler", "tensorflow.core", "tensorflow.python")

@@ -12,7 +12,7 @@ import contextlib
 import functools
 import threading
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
@@ -22,7 +22,6 @@ from towers.batches.shards import Batches, Shard
 from towers.devices.placement import Placement
 from towers.loop.updates import Position
 from towers.other_steps.asynchronous_updates import AsynchronousUpdates
-from towers.other_steps.tower_threads import AsyncResults
 from towers.processes.processes import Processes
 from towers.saving.checkpoint_files import Groups
 from towers.step.builder import Blueprint, draw_blueprint
@@ -88,6 +87,20 @@ def check_shared(placement: Placement, options: StepOptions) -> None:
             "Asynchronous towers take batches in no fixed order, so no state can be carried from "
             f"batch to batch. Received carried={options.carried}; use build_train_step."
         )
+
+
+class AsyncResults(NamedTuple):
+    """The results of one update by one tower.
+
+    Attributes:
+        number: the update's number, from 1.
+        staleness: how many updates of other towers came between its read and its write.
+        results: those of its batch, in which `towers` are those of the one tower, scalars.
+    """
+
+    number: int
+    staleness: int
+    results: StepResults
 
 
 class AsyncStep:

@@ -18,7 +18,7 @@ from towers.actions import NonFiniteGradientError
 from towers.devices.op_devices import record_op_devices
 from towers.loop.actions import with_rates
 from towers.loop.curves import write_summaries
-from towers.other_steps.tower_threads import MOST_UNREPORTED
+from towers.other_steps.asynchronous_updates import MOST_UNREPORTED
 from towers.saving.summaries import SummaryWriters
 from towers.steps import Position
 
