@@ -39,24 +39,18 @@ class StepWrites:
 
     Attributes:
         pending: the indices of the variables written since the last `take`.
-        num_watched: how many of this process ever looked for writes.
     """
-
-    num_watched = 0
 
     def __init__(self, variables: Sequence[keras.Variable], *, watched: bool):
         self.pending: set[int] = set()
         self._in_graphs: set[int] = set()
-        self._variables = list(variables)
-        self._indices = {id(variable): index for index, variable in enumerate(variables)}
+        self._variables = list(variables)  # They live as long as their ids are used.
+        self._indices = {key_of(variable): index for index, variable in enumerate(variables)}
         self._written = set(self._indices)  # By the step itself.
-        self._others: list[tuple[weakref.ref[StepWrites], set[int]]] = []
-        self._num_known = 0
         if watched:
-            for index, variable in enumerate(variables):
-                listen(tensorflow_variable(variable), self, index)
+            for variable in variables:
+                observe(tensorflow_variable(variable))
             WATCHING.add(self)
-            StepWrites.num_watched += 1
 
     def take(self) -> list[int]:
         """Returns the indices of the variables written since the last call, in order."""
@@ -64,8 +58,11 @@ class StepWrites:
         self.pending = set(self._in_graphs)
         return taken
 
-    def note(self, index: int) -> None:
+    def note(self, key: int) -> None:
         """Notes that a variable is written: now, or by the graph that is being traced."""
+        index = self._indices.get(key)
+        if index is None:
+            return
         self.pending.add(index)
         if not tf.inside_function() or index in self._in_graphs:
             return
@@ -79,27 +76,19 @@ class StepWrites:
 
     def leaves(self, variables: Iterable[keras.Variable]) -> None:
         """Notes that the step itself never writes these variables."""
-        self._written -= set(map(id, variables))
+        self._written -= set(map(key_of, variables))
 
     def tell_others(self) -> None:
         """Notes in every other step that reads what this one writes that it is written now."""
-        if self._num_known != StepWrites.num_watched:
-            self._others = list(self._find_others())
-            self._num_known = StepWrites.num_watched
-        for reference, indices in self._others:
-            other = reference()
-            if other is not None:
-                other.pending |= indices
-
-    def _find_others(self) -> Iterator[tuple[weakref.ref[StepWrites], set[int]]]:
-        for other in WATCHING - {self}:
-            shared = {other._indices[key] for key in self._written if key in other._indices}
-            if shared:
-                yield weakref.ref(other), shared
+        for other in WATCHING:
+            if other is not self:
+                shared = self._written & other._indices.keys()
+                other.pending |= {other._indices[key] for key in shared}
 
 
 WATCHING: weakref.WeakSet[StepWrites] = weakref.WeakSet()  # Those of this process that live.
 OBSERVED = contextvars.ContextVar("OBSERVED", default=True)
+OF_TOWERS = "_is_observed_by_towers"  # An attribute of variables whose methods are replaced.
 
 
 @contextlib.contextmanager
@@ -112,45 +101,30 @@ def unobserved() -> Iterator[None]:
         OBSERVED.reset(token)
 
 
-class Listeners:
-    """Those that note the writes of one variable.
-
-    Args:
-        variable: the variable; its methods that write are replaced by ones that note the write.
-    """
-
-    def __init__(self, variable: tf.Variable):
-        self._found: list[tuple[weakref.ref[StepWrites], int]] = []
-        for name in METHODS:
-            if hasattr(variable, name):
-                setattr(variable, name, self._noting(getattr(variable, name)))
-
-    def add(self, writes: StepWrites, index: int) -> None:
-        """Adds one that notes the variable by this index."""
-        self._found = [pair for pair in self._found if pair[0]() is not None]
-        self._found.append((weakref.ref(writes), index))
-
-    def _noting(self, write: Callable[..., Any]) -> Callable[..., Any]:
-        """Returns a method that writes, and tells the listeners."""
-
-        @tf.autograph.experimental.do_not_convert
-        @functools.wraps(write)
-        def write_and_note(*args: Any, **options: Any) -> Any:
-            result = write(*args, **options)
-            if OBSERVED.get():
-                for reference, index in self._found:
-                    writes = reference()
-                    if writes is not None:
-                        writes.note(index)
-            return result
-
-        return write_and_note
+def key_of(variable: keras.Variable) -> int:
+    """Returns by what a variable is known here."""
+    return id(tensorflow_variable(variable))
 
 
-def listen(variable: tf.Variable, writes: StepWrites, index: int) -> None:
-    """Lets `writes` note every write of the variable, by this index."""
-    listeners = getattr(variable, "_towers_listeners", None)
-    if listeners is None:
-        listeners = Listeners(variable)
-        variable._towers_listeners = listeners
-    listeners.add(writes, index)
+def observe(variable: tf.Variable) -> None:
+    """Has the steps that watch note the writes of a variable: replaces its methods, once."""
+    if getattr(variable, OF_TOWERS, False):
+        return
+    setattr(variable, OF_TOWERS, True)
+    for name in METHODS:
+        if hasattr(variable, name):
+            setattr(variable, name, noting(getattr(variable, name), id(variable)))
+
+
+def noting(write: Callable[..., Any], key: int) -> Callable[..., Any]:
+    """Returns a method that writes the variable of this key, and has it noted."""
+
+    @tf.autograph.experimental.do_not_convert
+    @functools.wraps(write)
+    def write_and_note(*args: Any, **options: Any) -> Any:
+        result = write(*args, **options)
+        for step in WATCHING if OBSERVED.get() else ():
+            step.note(key)
+        return result
+
+    return write_and_note
