@@ -53,7 +53,6 @@ HANDED_ON = {
     "compute_output_spec": "keras.src.backend",
     # Types of what `as_graph_def` and the graphs that ran consist of.
     "GraphDef": "tensorflow.core.framework.graph_pb2",
-    "NameAttrList": "tensorflow.core.framework.attr_value_pb2",
     "NodeDef": "tensorflow.core.framework.node_def_pb2",
     # How `keras.Model.fit` reads, checks and cuts data of any kind.
     "get_data_adapter": "keras.src.trainers.data_adapters",
@@ -304,6 +303,15 @@ def graphs_run_by(op: Any) -> list[Any]:
         return [get_func_graph(op, shapes, one.name) for one in op.get_attr("branches")]
     names = ("_cond_graph", "_body_graph", "_true_graph", "_false_graph")
     return [graph for name in names if (graph := getattr(op, name, None)) is not None]
+
+
+def graphs_called_by(op: Any) -> list[Any]:
+    """Returns the graphs of all functions that an op calls, also those of a saved model."""
+    from tensorflow.python.ops.control_flow_util_v2 import get_func_graph
+
+    called = [(one.func, *one.list.func) for one in op.node_def.attr.values()]
+    names = [one.name for each in called for one in each if one.name]
+    return graphs_run_by(op) or [get_func_graph(op, None, name) for name in names]
 
 
 def replace_input(op: Any, index: int, tensor: Any) -> None:

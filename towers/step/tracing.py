@@ -18,7 +18,7 @@ from towers.ground.host import HOST
 from towers.ground.private_apis import call_of_tensors, rewrite_with
 from towers.step.tower_function import TowerProgram
 from towers.travel.gradients import Gradient
-from towers.variables.find_variables import CALLS, Uses
+from towers.variables.find_variables import uses_of
 from towers.variables.outside_writes import unobserved
 from towers.variables.shared_variables import SharedVariables
 
@@ -109,7 +109,6 @@ def check_handles(graph: tf.Graph, shared: SharedVariables) -> None:
     """Raises RuntimeError for a variable that a tower uses past the values that it has read."""
     by_handle = {id(one.value.handle): one for one in shared.all + shared.seeds}
     names = {id(variable.handle): variable.name for variable in graph.variables}
-    uses = None
     for outer, inner in graph.captures:
         ops = [op for op in inner.consumers() if IN_A_TOWER.match(op.name)]
         variable = by_handle.get(id(outer))
@@ -117,12 +116,8 @@ def check_handles(graph: tf.Graph, shared: SharedVariables) -> None:
             continue
         if variable is not None and not shared.is_used_by_handle(variable):
             raise past_the_value(variable)
-        if variable is None:
-            if any(op.type in CALLS for op in ops):
-                uses = uses or Uses(graph)
-            nested = uses.of(inner.op.name, IN_A_TOWER.pattern) if uses else ()
-            if any(map(WRITES.fullmatch, [*(op.type for op in ops), *nested])):
-                raise raw_write(names.get(id(outer), inner.op.name))
+        if variable is None and any(map(WRITES.fullmatch, uses_of(inner, IN_A_TOWER.pattern))):
+            raise raw_write(names.get(id(outer), inner.op.name))
 
 
 def past_the_value(variable: keras.Variable) -> RuntimeError:

@@ -5,27 +5,21 @@ from __future__ import annotations
 import contextlib
 import itertools
 import re
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
 
 from towers.ground.concrete_function import concrete_function
-from towers.ground.private_apis import (
-    NameAttrList,
-    NodeDef,
-    flatten_layers,
-    global_seed_generator,
-)
+from towers.ground.private_apis import flatten_layers, global_seed_generator, graphs_called_by
 from towers.variables.shared_variables import SharedVariables
 from towers.variables.tower_scope import no_new_variables, stateful_error
 
 CAPTURED = "captured by a custom gradient"
 BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")  # Their first input is the condition.
 CALLS = (*BRANCHES, "While", "StatelessWhile", "PartitionedCall", "StatefulPartitionedCall")
-Consumers = dict[str, list[tuple[NodeDef, int]]]
 
 
 class NotCompilableError(ValueError):
@@ -61,21 +55,27 @@ def gather_variables(
     graph = trace_once(tower_fn, batch_spec)
     if compiled:
         check_without_cudnn(graph)
-    uses = Uses(graph)
+    held = {id(outer): inner for outer, inner in graph.captures}
+
+    def consumers(variable: keras.Variable) -> set[str]:
+        inner = held.get(id(variable.value.handle))
+        return set() if inner is None else {op.type for op in inner.consumers()}
+
     # Keras lists those of metrics that layers update apart from a model's variables, with the
     # metrics of `compile`, which no layer updates.
-    metrics = filter(uses.consumers, getattr(variables, "metrics_variables", ()))
+    metrics = filter(consumers, getattr(variables, "metrics_variables", ()))
     found = [*getattr(variables, "variables", variables), *metrics]
     without_a_seed = global_seed_generator().state
-    if uses.consumers(without_a_seed):
+    if consumers(without_a_seed):
         found.append(without_a_seed)
     check_distinct(found)
-    tables = [variable for variable in found if uses.consumers(variable) == {"ResourceGather"}]
-    captured = [variable for variable in found if CAPTURED in uses.of_variable(variable)]
+    tables = [variable for variable in found if consumers(variable) == {"ResourceGather"}]
+    used = [variable for variable in found if consumers(variable)]
+    captured = [one for one in used if CAPTURED in uses_of(held[id(one.value.handle)])]
     if compiled and captured:
         error = captured_error(captured, "XLA takes no variable of another device")
         raise NotCompilableError(str(error))
-    unused = [variable for variable in found if not uses.consumers(variable)]
+    unused = [variable for variable in found if not consumers(variable)]
     return SharedVariables(found, [] if compiled else tables, captured, unused)
 
 
@@ -138,94 +138,38 @@ def captured_error(captured: Sequence[keras.Variable], reason: str) -> ValueErro
     )
 
 
-class Uses:
-    """The uses of a graph's resources, read from its definition.
+def uses_of(resource: tf.Tensor, nodes: str = "") -> Iterator[str]:
+    """Yields the uses of a resource that a tensor of a graph holds.
 
     A use is the type of an op that takes the resource, in the graph itself or in a branch, a loop
     or a function that it calls, or `CAPTURED`: a function with a custom gradient, such as
     `tf.recompute_grad`, takes the variable's value from around it.
+
+    Args:
+        nodes: a regular expression for the beginning of the names of the ops that count.
     """
-
-    def __init__(self, graph: tf.Graph):
-        self._names = {id(outer): inner.op.name for outer, inner in graph.captures}
-        definition = graph.as_graph_def()
-        self._main = consumers_of_nodes(definition.node)
-        self._functions = {
-            function.signature.name: function for function in definition.library.function
-        }
-        self._consumers: dict[str, Consumers] = {}
-
-    def of_variable(self, variable: keras.Variable) -> set[str]:
-        """Returns the uses of a variable's handle."""
-        name = self._names.get(id(variable.value.handle))
-        return set() if name is None else set(self.of(name))
-
-    def consumers(self, variable: keras.Variable) -> set[str]:
-        """Returns the types of the ops of the graph itself that take a variable's handle."""
-        name = self._names.get(id(variable.value.handle))
-        return set() if name is None else {node.op for node, _ in self._main[name]}
-
-    def of(self, name: str, nodes: str = "") -> Iterator[str]:
-        """Yields the uses of the resource that a node of the graph itself holds.
-
-        Args:
-            nodes: a regular expression for the beginning of the names of the nodes that count.
-        """
-        matching = [pair for pair in self._main[name] if re.match(nodes, pair[0].name)]
-        return self._uses_by(self._main, matching)
-
-    def _uses_by(self, consumers: Consumers, nodes: Iterable[tuple[NodeDef, int]]) -> Iterator[str]:
-        for node, position in nodes:
-            if node.op in CALLS:
-                yield from self._uses_in_calls(node, position - (node.op in BRANCHES))
-            elif node.op == "Identity":
-                yield from self._uses_by(consumers, consumers[node.name])
-            elif node.op == "ReadVariableOp" and is_captured(consumers, node):
-                yield CAPTURED
-            else:
-                yield node.op
-
-    def _uses_in_calls(self, node: NodeDef, position: int) -> Iterator[str]:
-        """Yields the uses in the functions that a node calls with its argument at a position."""
-        for name in functions_of(node):
-            function = self._functions[name]
-            if name not in self._consumers:
-                self._consumers[name] = consumers_of_nodes(function.node_def)
-            argument = function.signature.input_arg[position].name
-            consumers = self._consumers[name]
-            yield from self._uses_by(consumers, consumers[argument])
-        if node.op.endswith("PartitionedCall"):
-            yield node.op
+    for op in resource.consumers():
+        if not re.match(nodes, op.name):
+            continue
+        if op.type in CALLS:
+            places = [index for index, one in enumerate(op.inputs) if one is resource]
+            for graph, place in itertools.product(graphs_called_by(op), places):
+                yield from uses_of(graph.inputs[place - (op.type in BRANCHES)])
+        elif op.type == "Identity":
+            yield from uses_of(op.outputs[0])
+        else:
+            yield CAPTURED if op.type == "ReadVariableOp" and is_captured(op) else op.type
 
 
-def consumers_of_nodes(nodes: Iterable[NodeDef]) -> Consumers:
-    """Returns each node (or argument) by name, with the nodes that take it and at which input."""
-    consumers: Consumers = defaultdict(list)
-    for node in nodes:
-        for position, source in enumerate(node.input):
-            if not source.startswith("^"):
-                consumers[source.split(":")[0]].append((node, position))
-    return consumers
-
-
-def is_captured(consumers: Consumers, read: NodeDef) -> bool:
+def is_captured(read: tf.Operation) -> bool:
     """Returns whether a read gives a custom gradient a variable that is not its argument.
 
     TensorFlow's `IdentityN` of a custom gradient takes its results, its arguments and the
     variables from around it, and reads only these itself, within its own scope.
     """
     return any(
-        node.op == "IdentityN"
-        and node.attr["_gradient_op_type"].s.startswith(b"CustomGradient")
-        and read.name.startswith(f"{node.name}/")
-        for node, _ in consumers[read.name]
+        op.type == "IdentityN"
+        and op.get_attr("_gradient_op_type").startswith(b"CustomGradient")
+        and read.name.startswith(f"{op.name}/")
+        for op in read.outputs[0].consumers()
     )
-
-
-def functions_of(node: NodeDef) -> Iterator[str]:
-    """Yields the names of the functions that a node calls."""
-    for value in node.attr.values():
-        functions: list[NameAttrList] = [*value.list.func]
-        if value.HasField("func"):
-            functions.append(value.func)
-        yield from (function.name for function in functions)
