@@ -30,7 +30,7 @@ MAY_IMPORT = {
 # What other_steps still takes from inside of these rooms, without a public name.
 NOT_PUBLIC = {
     "asynchronous_step": {
-        "step.tower_function.check_kinds", "step.exchange.total_of",
+        "step.tower_function.check_kinds", "step.exchange.Total",
         "step.results.mean_results", "variables.find_variables.captured_error",
     },
     "joint": {

@@ -25,7 +25,7 @@ from towers.other_steps.asynchronous_updates import AsynchronousUpdates
 from towers.processes.processes import Processes
 from towers.saving.checkpoint_files import Groups
 from towers.step.builder import Blueprint, draw_blueprint
-from towers.step.exchange import total_of
+from towers.step.exchange import Total
 from towers.step.options import StepOptions
 from towers.step.results import StepResults, TowerResults, mean_results
 from towers.step.tower import Tower
@@ -203,7 +203,8 @@ class AsyncStep:
                 totals = tower.weigh(shards[0], batch_number, upload)
             sums = tower.run(values, shards[0], batch_number, totals)
             before = [values[id(state)] for state in copies.shared.states]
-            change = self.update.average(total_of(sums), before)
+            alone = Total(sums, [sums.gradients], sums.weight, [sums.carried], sums.gradients)
+            change = self.update.average(alone, before)
             own = TowerResults(**mean_results(sums), gradient_norm=change.gradient_norm)
             return as_differences(change, before), own
 

@@ -25,26 +25,19 @@ class Total(NamedTuple):
     """The sums over all towers of all processes, the input of an update.
 
     Attributes:
-        loss, weight, metrics: as in `TowerSums`.
+        sums: loss, weight, metrics, states and assigned values, as those of one tower.
         gradients: for each copy of the variables, the summed gradients, one per trainable
             variable.
-        states: for each non-trainable variable, the sum of the shards' shares; None if no tower
-            assigned it.
-        state_weight: scalar, the weight of the moving averages in `states`.
+        state_weight: scalar, the weight of the moving averages in the states.
         carried: for each tower, the state to carry into the next step.
-        assigned: as in `TowerSums`.
         entries: vectors and gradients that together have the entries of the first copy's gradients,
             and zeros; a norm takes fewer kernels of packs than of what is in them.
     """
 
-    loss: tf.Tensor
-    weight: tf.Tensor
-    metrics: dict[str, MetricSums]
+    sums: TowerSums
     gradients: Sequence[Sequence[Gradient]]
-    states: Sequence[tf.Tensor | None]
     state_weight: tf.Tensor
     carried: Sequence[CarriedValues]
-    assigned: Sequence[tf.Tensor | None]
     entries: Sequence[Gradient]
 
 
@@ -99,9 +92,9 @@ class Exchange:
             loss, weight, metrics, first, states, state_weight = self.processes.sum(local)
             gradients = gradients if self.processes.count == 1 else [first] * len(gradients)
             gradients, entries = list(map(merge, totals, gradients)), [*packs, *first]
-        carried, assigned = [tower.carried for tower in sums], sums[0].assigned
-        shared = (loss, weight, metrics, gradients, states, state_weight)
-        return Total(*shared, carried, assigned, entries), each
+        added = TowerSums(loss, weight, metrics, states=states, assigned=sums[0].assigned)
+        carried = [tower.carried for tower in sums]
+        return Total(added, gradients, state_weight, carried, entries), each
 
     def _pack(self, sums: Sequence[TowerSums]) -> list[TowerSums]:
         """Returns the towers' sums, ready to be added: shapes known, gradients in packs."""
@@ -242,18 +235,3 @@ def set_shapes(sums: TowerSums, shared: SharedVariables) -> None:
     for variable, value in zip(variables, [*sums.gradients, *sums.states], strict=True):
         if isinstance(value, tf.Tensor):
             value.set_shape(variable.shape)
-
-
-def total_of(sums: TowerSums) -> Total:
-    """Returns one tower's sums as the total of a step that it makes alone."""
-    return Total(
-        loss=sums.loss,
-        weight=sums.weight,
-        metrics=sums.metrics,
-        gradients=[sums.gradients],
-        states=sums.states,
-        state_weight=sums.weight,
-        carried=[sums.carried],
-        assigned=sums.assigned,
-        entries=sums.gradients,
-    )

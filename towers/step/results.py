@@ -86,7 +86,7 @@ def step_results(
         norm = change.gradient_norm
         norms = tf.stack([norm]) if each.norm is None else each.norm
         return StepResults(
-            **mean_results(total),
+            **mean_results(total.sums),
             gradient_norm=norm,
             finite=change.finite,
             **scales,
@@ -94,7 +94,7 @@ def step_results(
         )
 
 
-def mean_results(sums: TowerSums | EachTower | Total) -> dict[str, Any]:
+def mean_results(sums: TowerSums | EachTower) -> dict[str, Any]:
     """Returns loss and metrics of shards or of a batch as means, with their weights."""
     return {
         "loss": tf.math.divide_no_nan(sums.loss, sums.weight),

@@ -28,7 +28,8 @@ class Change(NamedTuple):
         factor: scalar that turns the sums into averaged and clipped gradients; None if they are
             averaged and clipped already.
         states: new values of the non-trainable variables; None for a variable that stays.
-        carried, assigned: as in `Total`.
+        carried: as in `Total`.
+        assigned: as in `TowerSums`.
         gradient_norm: scalar, the norm of the averaged gradient before clipping.
         finite: bool scalar, whether the gradient is finite; only then the change is applied.
     """
@@ -67,16 +68,17 @@ class Update:
 
     def average(self, total: Total, states: Sequence[Any]) -> Change:
         """Returns the change, computed on the current device, from the states before the step."""
-        rows = zip(self.copies.shared.states, total.states, states, strict=True)
+        rows = zip(self.copies.shared.states, total.sums.states, states, strict=True)
         merged = [
             None if summed is None else merge_state(variable, summed, total.state_weight, before)
             for variable, summed, before in rows
         ]
-        inverse_weight = tf.math.reciprocal_no_nan(total.weight)
+        inverse_weight = tf.math.reciprocal_no_nan(total.sums.weight)
         norm, finite, inverse_weight = norm_of_sums(total.entries, inverse_weight, HOST)
         with tf.device(norm.device or None):  # That of the host, if the gradients are on a GPU.
             factor = inverse_weight * clip_factor(norm, self._clip_norm)
-        return Change(total.gradients, factor, merged, total.carried, total.assigned, norm, finite)
+        own = (total.gradients, factor, merged, total.carried, total.sums.assigned)
+        return Change(*own, norm, finite)
 
     def apply(self, change: Change, *, add_states: bool = False) -> dict[str, tf.Tensor]:
         """Applies a change if it is finite; returns its scalars `learning_rate` and `loss_scale`.
