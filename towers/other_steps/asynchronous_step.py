@@ -137,7 +137,7 @@ class AsyncStep:
                 it.
         """
         self.update.copies.refresh()
-        self._probe.ask_once(shards)
+        self._probe.ask(shards)
         count_at_read = self._count
         change, own = self.computes[tower](shards, number_on_host(batch_number))
         with self._turn:

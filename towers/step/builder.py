@@ -220,7 +220,7 @@ def draw_blueprint(
         Tower(program, copies.variables_of(index), group, index, first, alone=not jointly)
         for index, group in enumerate(placement.groups)
     ]
-    probe = Probe(program, towers[0], processes.count * num_shards * options.accumulate)
+    probe = Probe(program, towers[0], specs[0], processes.count * num_shards * options.accumulate)
     return Blueprint(program, towers, Update(copies, program), specs, probe)
 
 

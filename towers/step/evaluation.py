@@ -91,7 +91,7 @@ class EvaluationStep(TracedStep):
             Tower(program, program.shared.all, group, index, first)
             for index, group in enumerate(placement.groups)
         ]
-        probe = Probe(program, self._towers[0], processes.count * len(self._towers))
+        probe = Probe(program, self._towers[0], specs[0], processes.count * len(self._towers))
         super().__init__(
             program, specs, placement.devices, placement.device, processes, also, probe=probe
         )

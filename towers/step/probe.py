@@ -1,4 +1,4 @@
-"""The probe: asks a tower function once, with a few rows, whether it returns sums.
+"""The probe: asks a tower function, with a few rows, whether it returns sums.
 
 Rows taken twice must have twice the loss and the weight, and two halves must add up to the whole.
 Otherwise what is trained depends on how a batch is cut.
@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.types.experimental import ConcreteFunction
 
 from towers.batches.shards import Batch, Shard, any_number_of_rows
 from towers.ground.concrete_function import concrete_function
@@ -25,6 +26,7 @@ from towers.step.tracing import rewrite_on_cpus
 MAX_ROWS = 16
 TINY = 1e-30  # Below this, numbers are not told apart.
 TOLERANCE = 0.05  # Of the loss. A mean differs by half of it.
+MOST_ASKED = 10  # Batches, while a metric is 0, which may be a sum or a mean.
 FEW_DRAWS, MANY_DRAWS = 3, 10  # If the tower function draws random numbers.
 # In standard errors: differences that are common for equal means, and those that never occur
 # (Student's t with 18 degrees of freedom: 4e-8).
@@ -59,22 +61,25 @@ class Comparison(NamedTuple):
 
 
 class Probe:
-    """Asks a tower function once whether it returns sums.
+    """Asks a tower function whether it returns sums: once, or until each metric was no 0.
 
     Args:
         program: the program of the towers; its options say whether it is asked at all.
         tower: the first tower, which is asked.
+        spec: that of its shards.
         num_parts: the number of parts into which a batch is cut for one update.
 
     If a batch is one part, a loss over the whole batch is right, and only a mean is refused. Of
     metrics only means are refused, always: others may be meant to depend on how a batch is cut.
     """
 
-    def __init__(self, program: TowerProgram, tower: Tower, num_parts: int):
+    def __init__(self, program: TowerProgram, tower: Tower, spec: Shard, num_parts: int):
         self._program = program
         self._tower = tower
+        self._spec = spec
         self._num_parts = num_parts
-        self._pending = program.options.probe
+        self._left = MOST_ASKED if program.options.probe else 0
+        self._measured: ConcreteFunction | None = None
         self._lock = threading.Lock()
         self._has_averages = False
         self._metrics: list[str] = []  # Those that are divided, in the order of their sums.
@@ -82,30 +87,30 @@ class Probe:
     @property
     def is_pending(self) -> bool:
         """Whether it is to be asked yet."""
-        return self._pending
+        return self._left > 0
 
-    def ask_once(self, shards: Sequence[Shard]) -> None:
-        """Asks with the first rows of the first shard; later calls do nothing.
+    def ask(self, shards: Sequence[Shard]) -> None:
+        """Asks with the first rows of the first shard, unless all is known.
 
         Raises:
             ValueError: the loss, the weight or a metric is not a sum over the examples.
         """
-        if not self._pending:
+        if not self.is_pending:
             return
         with self._lock:
-            pending, self._pending = self._pending, False
+            left, self._left = self._left, 0
             num_rows = min(int(shards[0].size), MAX_ROWS)
-            if pending and num_rows:
+            if left and num_rows:
                 # A model that wants another number of rows has no answer.
                 with contextlib.suppress(tf.errors.InvalidArgumentError):
-                    self._ask(self._program.carried.attach(0, shards[0]).batch, num_rows)
+                    pair = self._program.carried.attach(0, shards[0]).batch
+                    self._left = left - 1 if self._ask(pair, num_rows) else 0
+            if not self.is_pending:
+                self._measured = None  # A graph as large as that of a tower.
 
-    def _ask(self, pair: Batch, num_rows: int) -> None:
-        specs = tf.nest.map_structure(
-            lambda one: any_number_of_rows(tf.type_spec_from_value(one)), pair
-        )
-        measure = concrete_function(self._measure, specs, tf.TensorSpec([], tf.int64))
-        rewrite_on_cpus(measure, disable_meta_optimizer=True)  # It runs a few times only.
+    def _ask(self, pair: Batch, num_rows: int) -> bool:
+        """Returns whether a metric is 0, so that it cannot be told what it is."""
+        measure = self._measured = self._measured or self._trace()
         check = check_no_mean if self._num_parts == 1 else check_sums
         rows = rows_of(pair, 0, num_rows)
         is_random = any(np.ptp(one, axis=1).any() for one in sample(measure, rows, 2))
@@ -113,12 +118,21 @@ class Probe:
         for num_draws in (FEW_DRAWS, MANY_DRAWS) if is_random else (1,):
             comparisons = list(self._compare(measure, pair, num_rows, num_draws))
             if all(one.is_near(COMMON) for one in comparisons):
-                return
+                return not all(one.any() for one in comparisons[0].expected.metrics)
         is_noise = self._has_averages and not is_random and amplifies_rounding(measure, rows)
         for comparison in comparisons:
             (check_no_mean if is_noise else check)(comparison)
         for comparison in comparisons if not is_noise else ():
             check_metrics(comparison, self._metrics)
+        return False
+
+    def _trace(self) -> ConcreteFunction:
+        """Returns `_measure` for any number of rows."""
+        pair = self._spec.batch, self._program.carried.shard_specs
+        specs = tf.nest.map_structure(any_number_of_rows, pair)
+        measure = concrete_function(self._measure, specs, tf.TensorSpec([], tf.int64))
+        rewrite_on_cpus(measure, disable_meta_optimizer=True)  # It runs a few times only.
+        return measure
 
     def _compare(
         self, measure: Measure, pair: Batch, num_rows: int, num_draws: int

@@ -108,7 +108,7 @@ class TracedStep:
         """Asks the tower function once; the source is None for an iterator that is read."""
         if source is not None and self.probe is not None and self.probe.is_pending:
             is_call = tf.is_tensor(source)
-            self.probe.ask_once(shards_of(source[0], self.specs) if is_call else source)
+            self.probe.ask(shards_of(source[0], self.specs) if is_call else source)
 
     def _end(self, results: Any, also: Any) -> Any:
         """Returns the results of a call that is done."""

@@ -213,7 +213,7 @@ def test_it_is_asked_once_and_changes_nothing():
     )
     built = len(calls)
     before = [variable.numpy() for variable in model.variables]
-    step.probe.ask_once(shards[0])
+    step.probe.ask(shards[0])
     for old, variable in zip(before, model.variables, strict=True):
         np.testing.assert_array_equal(old, variable.numpy())
     for number, parts in enumerate(shards, 1):
@@ -240,6 +240,21 @@ def test_a_metric_that_is_a_mean_is_named(num_towers):
         )
         with pytest.raises(ValueError, match=r"The metric 'square' is a mean.*tf\.reduce_sum"):
             first_step(function, model_with(), num_towers=num_towers)
+
+
+def test_a_metric_that_is_0_at_first_is_asked_again():
+    def tower_fn(batch):
+        is_large = tf.cast(batch[0][:, 0] > 1.0, tf.float32)
+        return *right(model, batch)[:2], {"large": tf.reduce_mean(is_large)}
+
+    model, batches = model_with(), helpers.dense_batches([8, 8])
+    step, (first, second) = helpers.build_step(
+        tower_fn, model, keras.optimizers.SGD(0.1), batches, 2, probe=True
+    )
+    large = [shard._replace(batch=(shard.batch[0] + 9.0, shard.batch[1])) for shard in second]
+    step([one._replace(batch=(one.batch[0] * 0.0, one.batch[1])) for one in first], 1)
+    with pytest.raises(ValueError, match=r"The metric 'large' is a mean"):
+        step(large, 2)
 
 
 def test_metrics_that_are_no_means_are_not_refused():
