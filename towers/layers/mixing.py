@@ -29,6 +29,12 @@ WITHIN = re.compile("Cum(sum|prod)|(Log)?Softmax|TopKV2|Unique(V2|WithCounts)?")
 TELLS = re.compile("Shape(N)?|Size|Rank|Unpack|(Strided)?Slice|Split(V)?|TensorList.*")
 HANDLES = (tf.variant, tf.resource)
 FEW = 4  # Rows with which a trace is run.
+MARKS = (1, 2, 3, 4), (6, 7, 3, 4), (1, 2, 8, 9)  # Of the rows; a half has others, even or odd.
+# Ops that move numbers, add them, or both.
+MOVES = re.compile(
+    "Reverse.*|Roll|Gather.*|(Strided)?Slice|Concat.*|Pack|(MirrorPad|Pad).*|Transpose|Reshape|"
+    "Tile|ScatterNd.*|TensorScatter.*|.*Segment.*|(Batch)?MatMul.*|Einsum|Conv.*"
+)
 # Of what kind numbers are that follow from rows: each from its own; sums or means of them; others.
 EACH, SUMS, OTHER = "each", "sums", "other"
 ADDS = re.compile("Sum|Mean|MatMul|BatchMatMul(V2|V3)?|Einsum")
@@ -88,9 +94,10 @@ def meetings_in(
     """Returns what a trace with `ROWS` rows computes for some rows from others.
 
     Another trace, with a few rows, is run: with the same rows, and with each half of them moved.
-    In no tensor the other half may move with it, however little of that comes out. Rows meet, too,
-    where a table of rows by rows becomes one value for each row, even if all in it is 0. They are
-    taken to meet in what the other trace does not have.
+    In no tensor the other half may move with it, however little of that comes out. An operation
+    that moves numbers is also asked with others than 0. Rows meet, too, where a table of rows by
+    rows becomes one value for each row, even if all in it is 0. They are taken to meet in what the
+    other trace does not have.
 
     Args:
         call, rows: as in `ask`.
@@ -102,7 +109,7 @@ def meetings_in(
     masks, scope = call.masks(rows), CallScope(0)
     scope.state_mapping.update(moved_weights(call.layer, with_states=True))
 
-    def trace(values: list[tf.Tensor]) -> list[tf.Tensor]:
+    def trace(values: list[tf.Tensor], marks: tf.Tensor) -> list[tf.Tensor]:
         given, own = values[: len(rows)], values[len(rows) :]
         part = {index: tf.identity(one) for index, one in zip(rows, given, strict=True)}
         with tf.name_scope(TRACED):
@@ -110,15 +117,18 @@ def meetings_in(
         operations: list[Any] = part[rows[0]].graph.get_operations()
         made = [one for operation in operations for one in operation.outputs]
         made = [one for one in made if one.name in found and one.dtype == found[one.name].dtype]
-        names.extend(one.name for one in made)
-        return made
+        asked = [one for one in made if MOVES.fullmatch(one.op.type)]
+        names.extend(one.name for one in (*made, *asked))
+        return [*made, *(with_marks(one, found, marks) for one in asked)]
 
     whole = [few_of(one) for one in (*(call.leaves[index] for index in rows), *masks.values())]
     others = [moved_from(one, FEW // 2) for one in whole]
     moved = [tf.reverse(moved_from(tf.reverse(one, [0]), FEW // 2), [0]) for one in whole]
+    marks = [tf.constant(one, tf.float64) for one in MARKS]
     with draws_by_row(0, FEW), branches_merged():
-        run = concrete_function(trace, whole)
-    columns = list(zip(names, run(whole), run(moved), run(others), strict=True))
+        run = concrete_function(trace, whole, marks[0])
+    runs = map(run, (whole, moved, others), marks)
+    columns = list(zip(names, *runs, strict=True))
     axes = {name: axes_of_rows(found[name], few) for name, few, *_ in columns}
     met = {name for name, *three in columns if meets(axes[name], *three)}
     met |= {name for name in names if is_of_pairs(found[name].op, axes)}
@@ -145,6 +155,34 @@ def axes_of_rows(known: tf.Tensor, few: tf.Tensor) -> list[int]:
     """Returns the axes of rows of a tensor in a trace with `ROWS` rows; `few` has `FEW` of them."""
     sizes = enumerate(zip(known.shape, few.shape, strict=True))
     return [axis for axis, (many, size) in sizes if many and many * FEW == size * ROWS]
+
+
+def with_marks(made: tf.Tensor, found: Mapping[str, tf.Tensor], marks: tf.Tensor) -> tf.Tensor:
+    """Returns what an operation makes of numbers, or flags, that follow from the row alone.
+
+    Args:
+        made: what it makes of its own, of which all may be 0.
+        found: as in `meetings_in`.
+        marks: of the rows.
+    """
+
+    def marked(given: tf.Tensor) -> tf.Tensor:
+        known = given.name in found and given.shape.is_fully_defined()
+        axes = axes_of_rows(found[given.name], given) if known else []
+        if len(axes) != 1 or not (is_differentiable(given) or given.dtype.is_bool):
+            return given
+        places = [1] * given.shape.rank
+        places[axes[0]] = given.shape[axes[0]]
+        own = tf.reshape(tf.repeat(marks, places[axes[0]] // FEW), places)
+        own = own % 2 > 0 if given.dtype.is_bool else tf.cast(own, given.dtype)
+        return tf.broadcast_to(own, given.shape)
+
+    operation: Any = made.op
+    dtypes = [one.dtype for one in operation.outputs]
+    attributes = dict(operation.node_def.attr)
+    given = list(map(marked, operation.inputs))
+    again = made.graph.create_op(operation.type, given, dtypes, attrs=attributes)
+    return again.outputs[made.value_index]
 
 
 def is_of_pairs(operation: tf.Operation, axes: Mapping[str, Sequence[int]]) -> bool:

@@ -509,6 +509,16 @@ def sum_of_far(hidden, bound):
     return hidden + tf.matmul(tf.ones_like(far) * tf.transpose(far), hidden)
 
 
+def far_to_others(hidden, bound):
+    far = hidden[:, :1] > tf.cast(bound, hidden.dtype)
+    return hidden + tf.reverse(tf.where(far, hidden, 0), [0])
+
+
+def told_by_others(hidden, bound):
+    far = hidden[:, :1] > tf.cast(bound, hidden.dtype)
+    return tf.where(far[::-1], 2 * hidden, hidden)
+
+
 def one_of_two(hidden, branch):
     return tf.switch_case(branch, [lambda: hidden, lambda: centred(hidden)])
 
@@ -532,6 +542,8 @@ HIDING = {
     "order in a branch": (with_the_last_if, [tf.constant(0), tf.constant(1)]),
     "denominator": (mean_of_near, [tf.constant(1e9), tf.constant(0.5)]),
     "pairs": (sum_of_far, [tf.constant(1e9), tf.constant(0.1)]),
+    "turned": (far_to_others, [tf.constant(1e9), tf.constant(0.1)]),
+    "turned flags": (told_by_others, [tf.constant(1e9), tf.constant(0.1)]),
     "branch": (one_of_two, [tf.constant(0), tf.constant(1)]),
 }
 
