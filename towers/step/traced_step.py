@@ -69,7 +69,19 @@ class TracedStep:
         Args:
             shards: one for each tower, as `towers.engine.split` cuts a batch.
             number: the number of the step, the first is 1; random numbers derive from it.
+
+        Raises:
+            ValueError: these are no shards, or not one for each tower.
         """
+        shards = tuple(shards) if isinstance(shards, (tuple, list)) else (shards,)
+        if len(shards) != len(self.specs) or not all(isinstance(one, Shard) for one in shards):
+            kinds = ", ".join(type(one).__name__ for one in shards[:5])
+            raise ValueError(
+                "A step takes the shards of a batch, one for each of "
+                f"{len(self.specs)} towers, and its own number. Received {len(shards)}: {kinds}; "
+                f"call step(towers.engine.split_batch(batch, {len(self.specs)}), number), or let "
+                "towers.Trainer call it."
+            )
         self.carried.check_rows(shards)
         self._begin(shards)
         return self._end(*self._call(shards, number_on_host(number)))
@@ -105,7 +117,7 @@ class TracedStep:
         raise NotImplementedError(f"{type(self).__name__} must define `_step`, its graph.")
 
     def _begin(self, source: Any) -> None:
-        """Asks the tower function once; the source is None for an iterator that is read."""
+        """Asks the tower function; the source is None for an iterator that is read."""
         if source is not None and self.probe is not None and self.probe.is_pending:
             is_call = tf.is_tensor(source)
             self.probe.ask(shards_of(source[0], self.specs) if is_call else source)

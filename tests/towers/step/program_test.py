@@ -64,6 +64,19 @@ def test_what_are_no_keras_variables_is_refused(kind, make, message):
         build(kind, make(), keras.optimizers.SGD(0.1))
 
 
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_step_says_that_it_takes_the_shards_of_a_batch(count):
+    model, batch = helpers.dense_model(), helpers.dense_batches([4])[0]
+    dataset, placement = helpers.dataset_of([batch]), helpers.tower_placement(2)
+    step = towers.build_train_step(
+        helpers.classify(model), model, keras.optimizers.SGD(0.1), placement, dataset
+    )
+    for wrong in (batch, (towers.engine.split_batch(batch, count), 1)):
+        with pytest.raises(ValueError, match=r"each of 2 towers.*engine.split_batch\(batch, 2\)"):
+            step(*wrong)
+    step(towers.engine.split_batch(batch, 2), 1)
+
+
 @pytest.mark.parametrize("wrong", [2.0, 0, True, "2"])
 def test_micro_batches_are_counted_in_whole_numbers(wrong):
     with pytest.raises(ValueError, match=rf"a whole number of at least 1. Received {wrong!r}"):
