@@ -119,10 +119,10 @@ class StopSignals:
 
 
 def share_stop_requests(processes: Processes, actions: Sequence[Action]) -> list[Action]:
-    """Returns actions with which all processes stop after the same step.
+    """Returns actions with which all processes stop after the same step, as a `Trainer` does.
 
     A request to stop in any process reaches the others with the next step's sum. If its reason is
-    a signal's name, all processes report this reason.
+    a signal's name, all processes report this reason. What was requested before is forgotten.
 
     Args:
         processes: the processes that train this model.
@@ -130,6 +130,7 @@ def share_stop_requests(processes: Processes, actions: Sequence[Action]) -> list
     """
     if processes.count == 1:
         return list(actions)
+    processes.forget_stop_requests()
     reasons: list[str] = []
 
     def remember(action: Action) -> Action:

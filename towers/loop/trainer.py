@@ -16,6 +16,7 @@ from towers.batches.shards import Batches
 from towers.ground.arguments import check_at_least, check_folder
 from towers.ground.progress import count_of
 from towers.loop.actions import check_action, reporting, restore_unreported, unreported
+from towers.loop.stopping import share_stop_requests
 from towers.loop.updates import Action, Position, Step, StepReport, Updates, tell, updates_of
 from towers.processes.agreement import check_settings, check_variables
 from towers.saving.checkpoint_folder import CheckpointFolder
@@ -36,8 +37,8 @@ class Trainer:
             `towers.enable_determinism`, a resumed run is bit-identical to an uninterrupted one.
             With several processes, the chief saves, and it restores for all of them.
 
-    Several processes begin with the chief's variables and position, and compare their variables
-    after each epoch and at the end.
+    Several processes begin with the chief's variables and position, compare their variables after
+    each epoch and at the end, and stop after the same step if an action stops one of them.
 
     Raises:
         ValueError: there is no step, no batch, no action or no folder.
@@ -134,7 +135,8 @@ class Trainer:
 
     def _train(self, epochs: int | None, steps: int | None) -> str:
         self._restore()
-        actions = [*self._actions, self._end_epoch]
+        shared = share_stop_requests(self._updates.step.processes, self._actions)
+        actions = [*shared, self._end_epoch]
         if self.position != self._saved:  # The caller has gone to another position since.
             self._saved = None
         try:

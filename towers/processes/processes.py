@@ -223,6 +223,11 @@ class Processes:
         """
         self._stop_requests.assign(tf.one_hot(number, signal.NSIG, dtype=tf.int32))
 
+    def forget_stop_requests(self) -> None:
+        """Forgets the requests of this process, and what it knows of those of others."""
+        for requests in (self._stop_requests, self._all_stop_requests):
+            requests.assign(tf.zeros_like(requests))
+
     def stop_requests(self) -> list[int]:
         """Returns the numbers that processes passed to `request_stop`, in ascending order."""
         return np.flatnonzero(self._all_stop_requests.numpy()).tolist()

@@ -88,8 +88,9 @@ def test_every_process_has_the_values_of_the_chief(found):
 
 def test_all_stop_after_the_same_step(found):
     (*others, asking) = [one["stopping"] for one in found]
-    assert asking == [4, "enough"]
-    assert others == [[4, "another process was asked to stop"]] * len(others)
+    assert asking == [["enough", 4], ["6 steps done", 6]]
+    for one in others:
+        assert one == [["another process was asked to stop", 4], ["6 steps done", 6]]
 
 
 def test_the_shards_of_all_processes_are_the_batches(found):

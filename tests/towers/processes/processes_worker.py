@@ -10,7 +10,7 @@ import tensorflow as tf
 import towers
 from tests import helpers
 from tests.programs import wait_until
-from towers import StepReport, StopTraining
+from towers import StopTraining
 from towers.processes.processes import join_processes
 from towers.step.tracing import checked_once, trace
 
@@ -74,23 +74,21 @@ def broadcast(processes):
 
 
 def stopping(processes):
-    """The last process wants to stop in step 3; all stop after the same step."""
+    """The last process wants to stop in step 3; all stop after the same step, and then go on."""
 
     def ask(report):
         if report.step == 3 and processes.index == processes.count - 1:
             raise StopTraining("enough")
 
-    actions = towers.actions.share_stop_requests(processes, [ask])
-    total = tf.function(processes.sum, autograph=False)
-    for step in range(1, 20):
-        total([tf.zeros([])])
-        report = StepReport(step, 0, False, towers.steps.Position(), None, 0.0, [0.0])
-        try:
-            for action in actions:
-                action(report)
-        except StopTraining as stop:
-            return [step, str(stop)]
-    return None
+    placement, model = towers.Placement(own_devices(processes)), helpers.dense_model()
+    batches = helpers.dataset_of(helpers.dense_batches([8] * 9))
+    step = towers.build_train_step(
+        helpers.classify(model), model, keras.optimizers.SGD(0.1), placement, batches,
+        processes=processes,
+    )  # fmt: skip
+    trainer = towers.Trainer(step, batches, [ask])
+    ends = [(trainer.train(steps=steps), trainer.position.step) for steps in (9, 6)]
+    return [list(end) for end in ends]
 
 
 def shards(processes):
