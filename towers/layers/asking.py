@@ -18,7 +18,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from towers.ground.private_apis import could_possibly_record, flatten_layers, stop_recording
+from towers.ground.private_apis import (
+    compute_output_spec,
+    could_possibly_record,
+    flatten_layers,
+    stop_recording,
+)
 from towers.layers.draws import draws_by_row, numbers_kept
 from towers.layers.held import is_plain
 from towers.layers.mixing import mixes_rows
@@ -89,7 +94,7 @@ def ask(call: Call, devices: Sequence[str], *, traces: bool = True, trains: bool
         return not_cut(call, "takes no rows")
     with_all = traces and len(devices) > 1
     try:
-        with unnoticed():
+        with unnoticed(call):
             around = surroundings_of(call, rows) if traces else Surroundings()
             if around.refused:
                 return not_cut(call, around.refused)
@@ -115,12 +120,14 @@ def ask(call: Call, devices: Sequence[str], *, traces: bool = True, trains: bool
 
 
 @contextlib.contextmanager
-def unnoticed() -> Iterator[None]:
-    """The scope in which a layer is called without a trace in tapes, generators and warnings."""
+def unnoticed(call: Call) -> Iterator[None]:
+    """The scope in which a layer, now built, is called unseen by tapes, generators and warnings."""
     # A layer may have a tape of its own.
     quiet = stop_recording() if could_possibly_record() else contextlib.nullcontext()
     with quiet, numbers_kept(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # What a layer says of so few rows is no user's.
+        if not all(one.built for one in flatten_layers(call.layer)):
+            compute_output_spec(call.whole)  # A `build` from outside may leave them unbuilt.
         yield
 
 

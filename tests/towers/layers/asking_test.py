@@ -150,6 +150,27 @@ def test_a_layer_that_assigns_a_tensor_of_its_own_is_cut():
     assert "whole" not in calls.told.describe() and float(layer.count) == 3.0
 
 
+class Doubled(keras.layers.Layer):
+    """Has a layer that a `build` from outside does not build."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = keras.layers.Dense(3)
+
+    def call(self, x):
+        return 2 * self.inner(x)
+
+
+@pytest.mark.filterwarnings("ignore:.build... was called on layer")
+def test_a_layer_that_is_only_called_built_is_built_before_it_is_asked():
+    layer = Doubled()
+    layer.build((None, 5))
+    with towers.layers_on(tower_devices(2)) as calls:
+        outputs = layer(tf.constant(X))
+    np.testing.assert_allclose(outputs, layer(tf.constant(X)), rtol=1e-12)
+    assert calls.told.describe() == f"2 towers run {layer.name}"
+
+
 def test_a_layer_that_draws_within_a_loop_runs_whole():
     layer = DrawsInALoop()
     with towers.layers_on(tower_devices(2)) as calls:
