@@ -12,6 +12,7 @@ from towers.travel.pairs import part_sizes
 
 Batch = Any  # Any nest of tensors whose first dimension counts the examples.
 DIFFERING_ROWS = "All tensors of a batch must have the same number of rows"
+DIFFERING_CALLS = "Towers cut tensors alike that have equally many rows when they first meet"
 NO_ROWS = "A batch without examples"
 CUT_AT_ONCE = 2  # Batches. Cutting is little work, and each result is a whole batch in memory.
 

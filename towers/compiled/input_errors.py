@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
-from towers.batches.shards import DIFFERING_ROWS, NO_ROWS
+from towers.batches.shards import DIFFERING_CALLS, DIFFERING_ROWS, NO_ROWS
 
 SHAPE = r"(\(.*?\))"
 LAYER = r"of layer ['\"]([^'\"]*)['\"] is incompatible with the layer: expected "
@@ -18,7 +18,7 @@ ADDED = (
 )
 # What is found in a message, and the sentence that it becomes.
 SENTENCES = {
-    rf"\[((?:{re.escape(DIFFERING_ROWS)}|{re.escape(NO_ROWS)})[^]]*)\]( \[[^]]*\])?": "{}{}",
+    rf"\[((?:{DIFFERING_CALLS}|{DIFFERING_ROWS}|{NO_ROWS})[^]]*)\]( \[[^]]*\])?": "{}{}",
     rf"yielded an element of shape {SHAPE} where .* shape {SHAPE} was exp": (
         "Which lengths differ between batches follows from the first two, as in Keras. These say "
         "{1}. Received a batch of shape {0}; let the first two differ in every length that "

@@ -263,7 +263,8 @@ class LayerCalls:
         Layers that users wrote may read anything, each time something else. A function has one
         gradient, which has none of its own.
         """
-        if call.num_rows(answer.rows) < len(self.devices):
+        is_small = call.num_rows(answer.rows) < len(self.devices)
+        if is_small or not call.has_equal_rows(answer.rows):
             with alone():
                 return call.whole()
         order = order_of_gradients(call.tensors(), call.layer.trainable_variables)

@@ -31,6 +31,7 @@ from towers.layers.rows import (
     Cut,
     Source,
     Way,
+    checks_of,
     cut_rows,
     is_differentiable,
     join_rows,
@@ -81,7 +82,8 @@ class Towers:
             others: tensors that all towers take as they are.
             tables: the ids of variables of which all towers look up the same rows.
         """
-        parts = [cut_rows(one, self._cut) for one in rows]
+        with tf.control_dependencies(checks_of(rows, self._cut)):
+            parts = [cut_rows(one, self._cut) for one in rows]
         variables = [one for one in variables if not is_seed(one)]
         copies = self._reads.copies(variables)
         results = []

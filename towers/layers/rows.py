@@ -7,7 +7,9 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from towers.batches.shards import DIFFERING_CALLS, check
 from towers.batches.shards import cut_rows as cut_batch
+from towers.ground.host import HOST
 from towers.ground.private_apis import get_default_graph
 from towers.travel.pairs import part_sizes
 
@@ -73,6 +75,23 @@ def parts_of(tensor: tf.Tensor, devices: Sequence[str]) -> Parts | None:
 def even_cut(tensor: tf.Tensor, devices: Sequence[str]) -> Cut:
     """Returns the cut of a tensor's rows into parts whose sizes differ by at most one."""
     return Cut(tuple(devices), tuple(part_sizes(tf.shape(tensor)[0], len(devices))))
+
+
+def checks_of(tensors: Sequence[tf.Tensor], cut: Cut) -> list[tf.Operation]:
+    """Returns what fails in a graph unless tensors have equally many rows, if that is not known."""
+    parts = [parts_of(one, cut.devices) for one in tensors]
+    is_known = all(one.shape[:1].is_fully_defined() for one in tensors)
+    if len(tensors) == 1 or is_known or all(each and each.cut is cut for each in parts):
+        return []
+    message = (
+        f"{DIFFERING_CALLS}. Received the numbers of rows below for tensors of shapes "
+        f"{', '.join(str(one.shape) for one in tensors)}. Give all of them equally many, or begin "
+        "with a batch in which the numbers differ."
+    )
+    pairs = zip(tensors, parts, strict=True)
+    counts = [tf.add_n(each.cut.sizes) if each else tf.shape(one)[0] for one, each in pairs]
+    with tf.device(HOST):
+        return [check(tf.reduce_all(tf.equal(counts, counts[0])), message, tf.stack(counts))]
 
 
 def cut_rows(tensor: tf.Tensor, cut: Cut) -> list[tf.Tensor]:

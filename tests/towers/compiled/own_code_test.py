@@ -415,3 +415,29 @@ def test_a_model_that_nothing_changes_is_checked_once(monkeypatch):
     )
     fit(switched(), X, Y, epochs=2)
     assert checked == [1]
+
+
+class OfTwoKindsOfRows(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.layer = keras.layers.Dense(2)
+
+    def call(self, inputs):
+        return tuple(map(self.layer, inputs))
+
+    def train_step(self, data):
+        with tf.GradientTape() as tape:
+            loss = sum(tf.reduce_mean(one**2) for one in self(data))
+        variables = self.trainable_variables
+        self.optimizer.apply(tape.gradient(loss, variables), variables)
+        return {"loss": loss}
+
+
+def test_rows_that_are_no_longer_equally_many_are_told_in_one_sentence():
+    pairs = [(X[:6], X[:6]), (X[:6], X[:9])]
+    spec = (tf.TensorSpec([None, 4]),) * 2
+    model = OfTwoKindsOfRows()
+    model.compile("sgd")
+    with pytest.raises(ValueError, match=r"^Towers cut .* \(None, 4\), .* differ. \[6 9\]$"):
+        fit(model, tf.data.Dataset.from_generator(lambda: iter(pairs), output_signature=spec),
+            batch_size=None)  # fmt: skip

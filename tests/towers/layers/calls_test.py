@@ -635,3 +635,46 @@ def test_the_bytes_that_are_joined_on_one_device_are_told_from_a_megabyte_on(rea
     assert re.fullmatch(
         f"2 towers run {names}{told if reads_all else ''}\n", capsys.readouterr().out
     )
+
+
+class Apart(keras.layers.Layer):
+    """Treats two kinds of rows apart, such as nodes and edges: a ring has equally many."""
+
+    def __init__(self):
+        super().__init__()
+        self.nodes, self.edges = dense(2), dense(2)
+
+    def call(self, nodes, edges):
+        return self.nodes(nodes), self.edges(edges)
+
+
+@pytest.mark.parametrize("joined_before", [False, True])
+@pytest.mark.parametrize("count", [5, 6, 9])
+def test_a_graph_loses_no_rows_of_which_there_were_equally_many_at_first(count, joined_before):
+    layer, others = Apart(), [keras.layers.Dense(6), keras.layers.Dense(6)]
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 6], "float64")] * 2)
+    def run(*pair):
+        return layer(*(other(one) for other, one in zip(others, pair, strict=True))
+                     if joined_before else pair)  # fmt: skip
+
+    nodes, edges = tf.constant(X[:6]), tf.constant(np.repeat(X, 2, 0)[:count])
+    with on_towers(2):
+        run(nodes, nodes)
+        if count != 6:
+            with pytest.raises(tf.errors.InvalidArgumentError, match="cut tensors alike"):
+                run(nodes, edges)
+        for pair in ((nodes, nodes), (nodes, edges), (edges, nodes)):
+            found = layer(*pair)
+            near(found[1], layer.edges(pair[1]))
+
+
+def test_a_function_over_devices_loses_no_rows():
+    @tf.function(input_signature=[tf.TensorSpec([None, 6], "float64")] * 2)
+    def run(one, other):
+        both = towers.steps.parallel(lambda x, y: (x, y), tower_devices(2), x=one, y=other)
+        return both[1]
+
+    near(run(X, X), X)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="cut tensors alike"):
+        run(X[:4], X)
