@@ -678,3 +678,10 @@ def test_a_function_over_devices_loses_no_rows():
     near(run(X, X), X)
     with pytest.raises(tf.errors.InvalidArgumentError, match="cut tensors alike"):
         run(X[:4], X)
+
+
+def test_an_argument_may_have_one_row_for_all_first_and_one_for_each_later():
+    layer, styles = Given(), tf.constant(X + 2.0)
+    with on_towers(2):
+        for style in (styles[:1], styles, styles[:1]):
+            near(layer(tf.constant(X), style), X * style)
