@@ -67,9 +67,12 @@ class Call:
         Both tell calls of the layer apart that may need another answer.
         """
         kinds: list[Any] = []
-        for leaf in self.leaves:
+        rows = self.rows() if self.has_rows() else range(len(self.leaves))
+        for index, leaf in enumerate(self.leaves):
             if is_tensor(leaf):
-                kinds.append((leaf.dtype.name, leaf.shape.rank, get_keras_mask(leaf) is None))
+                is_for_all = index not in rows and leaf.shape[:1] == [1]  # Later it may not be.
+                has_mask = get_keras_mask(leaf) is not None
+                kinds.append((leaf.dtype.name, leaf.shape.rank, has_mask, is_for_all))
             elif isinstance(leaf, np.ndarray):
                 kinds.append((leaf.dtype.name, leaf.ndim))
             else:

@@ -680,8 +680,11 @@ def test_a_function_over_devices_loses_no_rows():
         run(X[:4], X)
 
 
-def test_an_argument_may_have_one_row_for_all_first_and_one_for_each_later():
-    layer, styles = Given(), tf.constant(X + 2.0)
+@pytest.mark.parametrize("decorate", [lambda call: call, tf.function])
+def test_an_argument_may_have_one_row_for_all_first_and_one_for_each_later(decorate):
+    layer, specs = Given(), [tf.TensorSpec([None, 6], "float64")] * 2
+    is_graph = decorate is tf.function
+    call = decorate(layer.__call__, **{"input_signature": specs} if is_graph else {})
     with on_towers(2):
-        for style in (styles[:1], styles, styles[:1]):
-            near(layer(tf.constant(X), style), X * style)
+        for x, style in ((X, X[:1]), (X[:2], X[1:3]), (X, X), (X, X[:1])):
+            near(call(tf.constant(x), tf.constant(style)), x * style)
