@@ -60,7 +60,7 @@ class Training(OpenRun):
             self.files.curves.write_hyperparameters(EVALUATION, values, name=name)
             self._save()  # If it goes on from its best: it was killed before it saved that step.
         with self.files.checkpoints, towers.actions.stop_on_signals() as signals:
-            actions = [*self._actions(after_save), signals]
+            actions: list[towers.actions.Action] = [*self._actions(after_save), signals]
             trainer = towers.Trainer.making(self.updates, actions)
             reason = self._run(trainer)
             trainer.restore_weights()  # They are saved, not the averages.
