@@ -111,7 +111,8 @@ def open_recipe(
     if options.engine.deterministic:
         towers.enable_determinism()
     chosen, processes = choose_devices(options.devices), join(plan, before)
-    plan = plan.with_kept(processes.of_chief(plan.kept))
+    plan = plan.going_on(processes.of_chief(plan.recorded))
+    options = plan.options
     equal = {**plan.common_settings(), "towers (--towers)": len(chosen.towers)}
     towers.processes.check_settings(processes, equal)
     recipe, precision = plan.recipe, options.engine.precision

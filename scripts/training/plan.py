@@ -21,12 +21,13 @@ class Plan(NamedTuple):
     Attributes:
         asked: what to train, as the command says it.
         recipe: the same with the fields of the run.
-        options: how.
+        options: how, with the data of the run.
         directory: where its files are.
         record: what run.json is to say of it, as far as the options tell.
         is_chief: whether this process writes its files; others of several do not.
-        kept: fields of the run that goes on, in place of those that the command alone means.
-            Several processes take the chief's, whose disk alone may hold what was saved.
+        recorded: what run.json says of the run that goes on, {} without one. Several processes
+            take the chief's, whose disk alone may hold what was saved.
+        kept: fields of that run, in place of those that the command alone means.
     """
 
     asked: Recipe
@@ -35,21 +36,27 @@ class Plan(NamedTuple):
     directory: RunDirectory
     record: dict[str, Any]
     is_chief: bool
+    recorded: dict[str, Any]
     kept: dict[str, Any]
 
-    def with_kept(self, fields: dict[str, Any]) -> Plan:
-        """Returns the plan with the fields of a run that goes on, but for those that are given.
+    def going_on(self, recorded: dict[str, Any]) -> Plan:
+        """Returns the plan with the data and the fields of a run, but for those that are given.
 
         Raises:
             ValueError: the recipe refuses them.
         """
-        kept = kept_fields(self.asked, self.options, fields)
+        data, options = recorded.get("data"), self.options
+        if data and options.data is None:
+            options = dataclasses.replace(options, data=tuple(data))
+        kept = kept_fields(self.asked, options, recorded.get("fields", {}))
         try:
             recipe = with_recorded(self.asked, kept)
         except ValueError as error:
             raise ValueError(f"{self.directory.path / 'run.json'}: {error}") from error
-        record = describe_run(recipe, self.options)
-        return self._replace(recipe=recipe, record=record, kept=kept)
+        record = describe_run(recipe, options)
+        return self._replace(
+            recipe=recipe, options=options, record=record, recorded=recorded, kept=kept
+        )
 
     def common_settings(self) -> dict[str, Any]:
         """Returns what all processes must have equal, by name; data is compared by its content."""
@@ -78,8 +85,8 @@ def plan_run(recipe: Recipe, options: TrainOptions) -> Plan:
     is_chief = place is None or place.index == 0
     # A run that saved nothing gives way; but of several processes the others never save.
     gives_way = options.overwrite or (is_chief and directory.is_unsaved)
-    recorded = {} if gives_way else directory.recorded_fields(recipe.name)
-    return Plan(recipe, recipe, options, directory, {}, is_chief, {}).with_kept(recorded)
+    recorded = {} if gives_way else directory.recorded(recipe.name)
+    return Plan(recipe, recipe, options, directory, {}, is_chief, {}, {}).going_on(recorded)
 
 
 def kept_fields(recipe: Recipe, options: TrainOptions, fields: dict[str, Any]) -> dict[str, Any]:

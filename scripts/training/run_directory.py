@@ -158,13 +158,14 @@ class RunDirectory:
             warnings.warn(f"{error} A checkpoint's copy is used.", RuntimeWarning, stacklevel=2)
             return complete({"starts": [], **record})
 
-    def recorded_fields(self, recipe: str) -> dict[str, Any]:
-        """Returns the fields of the run of this recipe that is here; none if there is no such."""
+    def recorded(self, recipe: str) -> dict[str, Any]:
+        """Returns `fields` and `data` of the run of this recipe that is here; {} without one."""
         try:
             record = self._read_record()
         except (OSError, ValueError):
             return {}  # No run, or a damaged one, which reading it names.
-        return record["fields"] if record["recipe"] == recipe else {}
+        own = ("fields", "data") if record["recipe"] == recipe else ()
+        return {name: record[name] for name in own if name in record}
 
     def _read_record(self) -> dict[str, Any]:
         if not self._record.exists():

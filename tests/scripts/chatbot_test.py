@@ -17,6 +17,7 @@ from tests.paths import ROOT
 from tests.programs import PATIENCE, TOWERS, finish, started
 from towers.saving.checkpoint_folder import CheckpointFolder
 from towers.scripts.main import main, prepare_streams
+from towers.scripts.training.run_directory import RunDirectory
 
 TINY = ["--set", "embedding_size=8", "--set", "hidden_size=8", "--batch-size", "32"]
 SHARE = ["--set", "held_out=0.1"]
@@ -248,6 +249,14 @@ def test_an_export_that_is_there_is_not_overwritten(run_dir, tmp_path, capsys):
     assert main(["export", str(run_dir), "--output", str(tmp_path)]) == 2
     assert "exists already" in capsys.readouterr().err
     assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_a_run_goes_on_with_its_own_data(run_dir, folder, capsys):
+    data = RunDirectory(run_dir).read()["data"]
+    shutil.copytree(run_dir, folder / "going on")
+    assert train("going on", "--steps", "7") == 0
+    assert "continues at step 6" in capsys.readouterr().out
+    assert data and RunDirectory("going on").read()["data"] == data
 
 
 @pytest.mark.slow
