@@ -49,6 +49,15 @@ def decoded(
         raise ValueError(f"{path} cannot be read to its end: {reason_of(error)}.") from error
 
 
+def first_bytes(path: Path, size: int) -> bytes:
+    """Returns how a file begins, decompressed; nothing if it cannot be read: reading says why."""
+    try:
+        with path.open("rb") as raw, decompressed(raw, path) as file:
+            return file.read(size)
+    except read_errors():
+        return b""
+
+
 def decompressed(raw: BinaryIO, path: Path) -> contextlib.AbstractContextManager[Any]:
     """Returns the content of a file, open at its beginning, decompressed if it is compressed.
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import codecs
 import re
-from contextlib import closing
-from itertools import islice
 from pathlib import Path
 
-from towers.data.compression import decoded, decompressed, read_errors
+from towers.data.compression import first_bytes
 
 GUOBIAO = ("gb18030", "gbk", "gb2312")
 OTHERS = ("big5hkscs", "shift_jis", "euc_jp", "euc_kr")
@@ -20,7 +18,7 @@ SCRIPTS = {
     "euc_kr": (re.compile("[\uac00-\ud7a3]"), 0.95, "Korean"),
     "euc_jp": (re.compile("[\u3041-\u3096\u30a1-\u30fa]"), 0.2, "Japanese"),
 }
-_SAMPLE_BYTES, _NUM_SAMPLES = 1 << 16, 2
+_SAMPLE_BYTES = 1 << 17
 
 
 def check_decoded(path: Path, encoding: str) -> None:
@@ -32,9 +30,7 @@ def check_decoded(path: Path, encoding: str) -> None:
     name = codecs.lookup(encoding).name
     if name.startswith("utf"):
         return
-    decoder = codecs.getincrementaldecoder("latin-1")()
-    with closing(decoded(path, decoder, _SAMPLE_BYTES, lambda _: None)) as chunks:
-        raw = "".join(islice(chunks, _NUM_SAMPLES)).encode("latin-1")
+    raw = first_bytes(path, _SAMPLE_BYTES)
     if sum(not character.isascii() for character in _strict(raw, "utf-8")) >= LEAST_CHARACTERS:
         raise ValueError(f"{path}: expected {encoding}, found UTF-8. Give --encoding utf-8.")
     if name not in GUOBIAO:
@@ -67,11 +63,7 @@ def told_encoding(path: Path, encoding: str) -> str:
     """
     if codecs.lookup(encoding).name != "utf-8":
         return encoding
-    try:
-        with path.open("rb") as raw, decompressed(raw, path) as file:
-            return marked_encoding(file.read(4)) or encoding
-    except read_errors():
-        return encoding  # Reading it says why.
+    return marked_encoding(first_bytes(path, 4)) or encoding
 
 
 def marked_encoding(content: bytes) -> str | None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from towers.data.compression import Progress
+from towers.data.compression import Progress, first_bytes
 from towers.data.reading.chats import dialogues_of
 from towers.data.reading.dialogue_file import Dialogue, DialogueFile, Line
 from towers.data.reading.json_files import unpacked
@@ -22,11 +22,7 @@ ROWS = 1024  # In memory at a time.
 
 def fits(file: DialogueFile) -> bool:
     """Returns whether the file begins as Parquet does."""
-    try:
-        with file.path.open("rb") as raw:
-            return raw.read(len(MAGIC)) == MAGIC
-    except OSError:
-        return False
+    return first_bytes(file.path, len(MAGIC)) == MAGIC
 
 
 def read(file: DialogueFile) -> Iterator[Dialogue]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from towers.data.compression import SUFFIXES as COMPRESSIONS
-from towers.data.compression import decompressed, read_errors
+from towers.data.compression import first_bytes
 from towers.data.folders import (
     PART_NAMES,
     TEST,
@@ -237,11 +237,7 @@ def beginning_of(path: Path, size: int = BEGIN_BYTES) -> bytes:
 
     UTF-16 and UTF-32 with their mark of byte order become UTF-8.
     """
-    try:
-        with path.open("rb") as raw, decompressed(raw, path) as file:
-            begin = file.read(size)
-    except read_errors():
-        return b""
+    begin = first_bytes(path, size)
     if codec := marked_encoding(begin):
         return begin.decode(codec, "ignore").encode()
     return begin.removeprefix(codecs.BOM_UTF8)
