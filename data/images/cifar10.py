@@ -15,17 +15,8 @@ from towers.data.images.image_set import ImageSet
 from towers.ground.arguments import check_choice
 
 CLASS_NAMES = (
-    "airplane",
-    "automobile",
-    "bird",
-    "cat",
-    "deer",
-    "dog",
-    "frog",
-    "horse",
-    "ship",
-    "truck",
-)
+    "airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck",
+)  # fmt: skip
 SIZE, CHANNELS = 32, 3
 RECORD_SIZE = 1 + CHANNELS * SIZE * SIZE
 SUBFOLDER = "cifar-10-batches-bin"
@@ -48,10 +39,11 @@ def load(folder: str | Path, split: str) -> ImageSet:
     folder = Path(folder)
     if (folder / SUBFOLDER).is_dir():
         folder = folder / SUBFOLDER
+    names = ["test_batch.bin"]
     if split == "train":
-        paths = _train_files(folder)
-    else:
-        paths = [find_file(folder, ["test_batch.bin"], remedy=REMEDY)]
+        names = [f"data_batch_{index}.bin" for index in range(1, 6)]
+    found = (find_optional_file(folder, [name]) for name in names)
+    paths = list(filter(None, found)) or [find_file(folder, names[:1], remedy=REMEDY)]
     records = np.concatenate([read_records(path) for path in paths])
     planes = records[:, 1:].reshape(-1, CHANNELS, SIZE, SIZE)
     images = np.ascontiguousarray(planes.transpose(0, 2, 3, 1))
@@ -74,12 +66,6 @@ def read_records(path: Path) -> np.ndarray:
             f"record {np.argmax(labels)}."
         )
     return records
-
-
-def _train_files(folder: Path) -> list[Path]:
-    found = [find_optional_file(folder, [f"data_batch_{index}.bin"]) for index in range(1, 6)]
-    paths = [path for path in found if path is not None]
-    return paths or [find_file(folder, ["data_batch_1.bin"], remedy=REMEDY)]
 
 
 def _class_names(folder: Path) -> tuple[str, ...]:

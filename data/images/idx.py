@@ -19,18 +19,10 @@ from towers.ground.arguments import check_choice
 CLASS_NAMES = {
     "mnist": ("0", "1", "2", "3", "4", "5", "6", "7", "8", "9"),
     "fashion_mnist": (
-        "T-shirt/top",
-        "Trouser",
-        "Pullover",
-        "Dress",
-        "Coat",
-        "Sandal",
-        "Shirt",
-        "Sneaker",
-        "Bag",
+        "T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag",
         "Ankle boot",
     ),
-}
+}  # fmt: skip
 SIZE = 28, 28  # Of their images: height and width.
 FILE_PREFIXES = {"train": "train", "test": "t10k"}
 
@@ -59,7 +51,11 @@ def load(folder: str | Path, split: str, *, name: str = "mnist") -> ImageSet:
             "train images` takes picture files of any size."
         )
     labels = read_idx(labels_path, num_dimensions=1)
-    _check_labels(labels, len(CLASS_NAMES[name]), labels_path)
+    if labels.max() >= len(CLASS_NAMES[name]):
+        raise ValueError(
+            f"{labels_path}: expected labels in 0..{len(CLASS_NAMES[name]) - 1}, found "
+            f"{labels.max()} at index {np.argmax(labels)}."
+        )
     if len(images) != len(labels):
         raise ValueError(
             f"{labels_path}: expected {len(images)} labels, as many as {images_path.name} has "
@@ -95,11 +91,3 @@ def _find(folder: Path, split: str, content: str, *, num_dimensions: int, name: 
     prefix = f"{FILE_PREFIXES[split]}-{content}"
     names = [f"{prefix}{separator}idx{num_dimensions}-ubyte" for separator in "-."]
     return find_file(folder, names, remedy=f"Get it by `towers download {name}`.")
-
-
-def _check_labels(labels: np.ndarray, num_classes: int, path: Path) -> None:
-    if labels.max() >= num_classes:
-        raise ValueError(
-            f"{path}: expected labels in 0..{num_classes - 1}, found {labels.max()} at index "
-            f"{np.argmax(labels)}."
-        )
