@@ -210,7 +210,8 @@ def _files_of(weighted: list[WeightedPath], kind: str) -> dict[WeightedPath, lis
             raise ValueError(f"{path}: expected a file or folder with dialogues, found neither.")
     taken: dict[Path, tuple[WeightedPath, Path]] = {}
     for one in closest_first(weighted):
-        files = _files_below(one.path, kind)
+        in_folder = one.path.is_dir()
+        files = list(_files_in(one.path, kind)) if in_folder else [_file_to_read(one.path, kind)]
         if not files:
             raise ValueError(f"{one.path}: expected a folder with dialogues, found no file in it.")
         for file in files:  # By links a folder may have one twice.
@@ -219,10 +220,6 @@ def _files_of(weighted: list[WeightedPath], kind: str) -> dict[WeightedPath, lis
     for one, file in taken.values():
         files_of[one].append(file)
     return {one: files for one, files in files_of.items() if files}
-
-
-def _files_below(path: Path, kind: str) -> list[Path]:
-    return list(_files_in(path, kind)) if path.is_dir() else [_file_to_read(path, kind)]
 
 
 def _files_in(folder: Path, kind: str) -> Iterator[Path]:
