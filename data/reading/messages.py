@@ -63,23 +63,20 @@ class Turns(list[str]):
         weight: how often it is read in an epoch.
     """
 
-    has_roles: bool = False
-    is_held_out: bool | None = None
-    weight: float = 1.0
+    def __init__(
+        self,
+        texts: Iterable[str] = (),
+        *,
+        has_roles: bool = False,
+        is_held_out: bool | None = None,
+        weight: float = 1.0,
+    ):
+        super().__init__(texts)
+        self.has_roles, self.is_held_out, self.weight = has_roles, is_held_out, weight
 
     def with_texts(self, texts: Iterable[str]) -> Turns:
         """Returns other turns of which the same is known."""
-        turns = Turns(texts)
-        turns.has_roles, turns.is_held_out = self.has_roles, self.is_held_out
-        turns.weight = self.weight
-        return turns
-
-
-def as_answers(turns: list[str]) -> Turns:
-    """Returns turns of which the odd ones alone are answers."""
-    known = Turns(turns)
-    known.has_roles = True
-    return known
+        return Turns(texts, **vars(self))
 
 
 def turns_of_messages(
@@ -93,8 +90,7 @@ def turns_of_messages(
     """
     sides = _sides_of(tuple(message.sender for message in messages), me)
     knows = ANSWERS in sides.values() or ASKS in sides.values()
-    turns = Turns()
-    turns.has_roles = knows
+    turns = Turns(has_roles=knows)
     last = None
     heard = list(filter(None, map(_without_call, messages)))
     if not any(one.text is not None and sides[one.sender] for one in heard):

@@ -16,7 +16,6 @@ from towers.data.reading.messages import (
     UNSPOKEN,
     Message,
     Turns,
-    as_answers,
     turns_of_messages,
 )
 from towers.data.reading.report import ReadingReport
@@ -87,7 +86,7 @@ def turns_of(
         turns = found if found is None else _of_list(found, layout, report)
         if turns:
             if taken[1:] and not isinstance(turns, Turns):
-                turns = as_answers(turns)
+                turns = Turns(turns, has_roles=True)
             report.take(taken, record)
             return turns
     return None
