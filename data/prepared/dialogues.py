@@ -27,7 +27,6 @@ from towers.data.reading.paired import answers_beside
 from towers.data.reading.report import ReadingReport
 from towers.data.reading.weights import WeightedPath, repeated, weighted_paths
 from towers.data.text import SUBWORD_FILE, TextCodec
-from towers.ground.durable import make_folder, publish
 from towers.ground.progress import Progress
 
 Dialogues = Iterable[Sequence[str]]
@@ -144,7 +143,7 @@ def _prepare(
     def prepare(folder: Path, work: Path) -> None:
         own = settings
         if settings.text.learns_subwords:
-            own = _with_subwords(settings, read, folder, work, num_bytes, write)
+            own = _with_subwords(settings, read, folder, num_bytes, write)
         with DialogueIndex(work) as index:
             if index.report is None:
                 report = ReadingReport()
@@ -231,7 +230,6 @@ def _with_subwords(
     settings: DialoguePreparation,
     read: Read,
     folder: Path,
-    work: Path,
     num_bytes: int,
     write: Write,
 ) -> DialoguePreparation:
@@ -241,8 +239,6 @@ def _with_subwords(
         with Progress("learning the subwords", num_bytes, write) as progress:
             dialogues = read(ReadingReport(), progress.add)
             turns = (turn for is_held_out, turns in dialogues if not is_held_out for turn in turns)
-            learn_subwords(evenly_spaced(turns, SUBWORD_TURNS), settings, work / SUBWORD_FILE)
-        make_folder(model.parent)
-        publish(work / SUBWORD_FILE, model)
+            learn_subwords(evenly_spaced(turns, SUBWORD_TURNS), settings, model)
     text = dataclasses.replace(settings.text, subword_model=str(model))
     return dataclasses.replace(settings, text=text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import codecs
-import collections
+import itertools
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -52,15 +52,10 @@ def fill(
     for _ in range(files.state["chunks"]):
         next(chunks, None)
     progress.restart()
-    marks: collections.deque[list[int]] = collections.deque()  # Of the chunks that processes have.
-
-    def texts() -> Iterator[list[str]]:
-        for chunk in chunks:
-            marks.append(chunk.marks)
-            yield chunk.texts
-
-    for tokenised in tokenise(texts(), settings, processes):
-        files.add(tokenised, np.array(marks.popleft(), np.uint8))
+    chunks, same = itertools.tee(chunks)  # It keeps those that processes have.
+    texts = (chunk.texts for chunk in chunks)
+    for tokenised, chunk in zip(tokenise(texts, settings, processes), same, strict=True):
+        files.add(tokenised, np.array(chunk.marks, np.uint8))
         files.state["chunks"] += 1
         if files.is_due:
             files.save()
