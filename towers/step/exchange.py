@@ -11,7 +11,7 @@ from towers.devices.determinism import is_deterministic
 from towers.devices.placement import Placement
 from towers.processes.processes import Processes
 from towers.step.carried import CarriedValues
-from towers.step.sums import Denominators, MetricSums, TowerSums, add_nests, stack_nests
+from towers.step.sums import Denominators, TowerSums, add_nests, stack_nests
 from towers.step.tower_function import TowerProgram
 from towers.travel.collectives import Group
 from towers.travel.gradients import Gradient, global_norm, identity, sum_gradients
@@ -32,6 +32,7 @@ class Total(NamedTuple):
         carried: for each tower, the state to carry into the next step.
         entries: vectors and gradients that together have the entries of the first copy's gradients,
             and zeros; a norm takes fewer kernels of packs than of what is in them.
+        norms: [num_towers], the norm of each tower's own mean gradient; None if not computed.
     """
 
     sums: TowerSums
@@ -39,20 +40,7 @@ class Total(NamedTuple):
     state_weight: tf.Tensor
     carried: Sequence[CarriedValues]
     entries: Sequence[Gradient]
-
-
-class EachTower(NamedTuple):
-    """What each tower found; every tensor begins with the dimension [num_towers].
-
-    Attributes:
-        loss, weight, metrics: as in `TowerSums`.
-        norm: the norm of the tower's own mean gradient; None if it was not computed.
-    """
-
-    loss: tf.Tensor
-    weight: tf.Tensor
-    metrics: dict[str, MetricSums]
-    norm: tf.Tensor | None
+    norms: tf.Tensor | None = None
 
 
 class Exchange:
@@ -74,8 +62,10 @@ class Exchange:
         columns = zip(*placement.groups, strict=True), zip(*placement.copy_groups, strict=True)
         self._stages = list(zip(indices, *columns, strict=True))
 
-    def sum(self, sums: Sequence[TowerSums]) -> tuple[Total, EachTower]:
-        """Returns the sums over the towers of all processes, and what each tower found.
+    def sum(self, sums: Sequence[TowerSums]) -> tuple[Total, TowerSums]:
+        """Returns the sums over the towers of all processes, and those of each tower.
+
+        The latter are loss, weight and metrics; each begins with the dimension [num_towers].
 
         With a copy of the variables on each tower, and from GPUs to the CPU, all but gradients,
         carried and assigned values travels from a tower to the parameter device together. From
@@ -84,7 +74,8 @@ class Exchange:
         sums = self._pack(sums)
         norms = self._norms(sums)
         with tf.device(self.device), tf.name_scope("exchange"):
-            (loss, weight, metrics, _, states), each = self._add_and_stack(sums, norms)
+            added, stacked = self._add_and_stack(sums, norms)
+            (loss, weight, metrics, _, states), each = added, TowerSums(*stacked[:3])
             totals, packs = self._sum_packs(sums)
             gradients = self._sum_gradients(sums)
             state_weight = self._state_weight(weight, each)
@@ -92,9 +83,9 @@ class Exchange:
             loss, weight, metrics, first, states, state_weight = self.processes.sum(local)
             gradients = gradients if self.processes.count == 1 else [first] * len(gradients)
             gradients, entries = list(map(merge, totals, gradients)), [*packs, *first]
-        added = TowerSums(loss, weight, metrics, states=states, assigned=sums[0].assigned)
+        own = TowerSums(loss, weight, metrics, states=states, assigned=sums[0].assigned)
         carried = [tower.carried for tower in sums]
-        return Total(added, gradients, state_weight, carried, entries), each
+        return Total(own, gradients, state_weight, carried, entries, stacked[3]), each
 
     def _pack(self, sums: Sequence[TowerSums]) -> list[TowerSums]:
         """Returns the towers' sums, ready to be added: shapes known, gradients in packs."""
@@ -116,7 +107,7 @@ class Exchange:
 
     def _add_and_stack(
         self, sums: Sequence[TowerSums], norms: Sequence[tf.Tensor] | None
-    ) -> tuple[Any, EachTower]:
+    ) -> tuple[Any, Any]:
         """Returns loss, weight, metrics, norms and states added, and all but the states stacked."""
         nests = [
             (tower.loss, tower.weight, tower.metrics, norm, tower.states)
@@ -124,10 +115,8 @@ class Exchange:
         ]
         apart = len(self._copy_devices) > 1 or self._needs_download(self._devices[0])
         if apart and any(device != self.device for device in self._devices):
-            added, stacked = add_and_stack(nests, self._devices, self.device)
-            return added, EachTower(*stacked[:-1])
-        stacked = stack_nests([nest[:-1] for nest in nests])
-        return add_in_pairs(add_nests, nests), EachTower(*stacked)
+            return add_and_stack(nests, self._devices, self.device)
+        return add_in_pairs(add_nests, nests), stack_nests([nest[:-1] for nest in nests])
 
     def _bring(self, gradients: Sequence[Gradient], device: str) -> Sequence[Gradient]:
         """Returns gradients of a device, on the CPU if they are added there."""
@@ -138,7 +127,7 @@ class Exchange:
         """Returns whether the variables are on the CPU and the tower is on a GPU."""
         return len(self._copy_devices) == 1 and needs_upload(self.device, device)
 
-    def _state_weight(self, weight: tf.Tensor, each: EachTower) -> tf.Tensor:
+    def _state_weight(self, weight: tf.Tensor, each: TowerSums) -> tf.Tensor:
         """Returns the weight of the moving averages that the towers of this process give."""
         if self._batch_norm == "mean":
             return weight

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from towers.step.exchange import EachTower, Total
+from towers.step.exchange import Total
 from towers.step.sums import MetricSums, TowerSums
 from towers.step.update import Change
 
@@ -73,18 +73,19 @@ def nothing(results: Any) -> None:
 
 
 def step_results(
-    each: EachTower, total: Total, change: Change, scales: dict[str, tf.Tensor]
+    each: TowerSums, total: Total, change: Change, scales: dict[str, tf.Tensor]
 ) -> StepResults:
     """Returns the results of a step.
 
     Args:
-        each: what each tower found; without norms if there is one tower in one process, whose
+        each: the sums of each tower.
+        total: those over all towers; without norms if there is one tower in one process, whose
             gradient norm is that of the averaged gradient.
         scales: the learning rate and the loss scale.
     """
     with tf.name_scope("results"):
         norm = change.gradient_norm
-        norms = tf.stack([norm]) if each.norm is None else each.norm
+        norms = tf.stack([norm]) if total.norms is None else total.norms
         return StepResults(
             **mean_results(total.sums),
             gradient_norm=norm,
@@ -94,7 +95,7 @@ def step_results(
         )
 
 
-def mean_results(sums: TowerSums | EachTower) -> dict[str, Any]:
+def mean_results(sums: TowerSums) -> dict[str, Any]:
     """Returns loss and metrics of shards or of a batch as means, with their weights."""
     return {
         "loss": tf.math.divide_no_nan(sums.loss, sums.weight),
