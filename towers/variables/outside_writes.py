@@ -16,13 +16,8 @@ import tensorflow as tf
 from towers.ground.private_apis import RESTORE_METHOD
 from towers.saving.checkpoint_files import tensorflow_variable
 
-# The methods of a `tf.Variable` that write it; Keras's own writes end in one of these.
-METHODS = (
-    "assign", "assign_add", "assign_sub", "batch_scatter_update", "scatter_add", "scatter_div",
-    "scatter_max", "scatter_min", "scatter_mul", "scatter_sub", "scatter_update",
-    "scatter_nd_add", "scatter_nd_max", "scatter_nd_min", "scatter_nd_sub", "scatter_nd_update",
-    RESTORE_METHOD,
-)  # fmt: skip
+# How the methods of a `tf.Variable` begin that write it; Keras's own writes end in one of these.
+WRITE = ("assign", "scatter_", "batch_scatter_", RESTORE_METHOD)
 
 
 class StepWrites:
@@ -111,8 +106,8 @@ def observe(variable: tf.Variable) -> None:
     if getattr(variable, OF_TOWERS, False):
         return
     setattr(variable, OF_TOWERS, True)
-    for name in METHODS:
-        if hasattr(variable, name):
+    for name in dir(variable):
+        if name.startswith(WRITE):
             setattr(variable, name, noting(getattr(variable, name), id(variable)))
 
 
