@@ -7,7 +7,7 @@ between steps.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -175,12 +175,12 @@ def sum_in_pairs(
     The sums of 1, 2, 4, ... parts that wait for their neighbours are kept as the digits of a
     binary counter: the sum of 2^k parts waits if the number of parts so far has the digit k.
     """
-    sums = Digits(first, count.bit_length())
-    digits = sums.write(sums.make(), 0, first.tensors)
+    digits = written([places_for(one, count) for one in first.tensors], 0, first.tensors)
 
     def body(index: tf.Tensor, *digits: tf.TensorArray) -> list[Any]:
         def carry(place: tf.Tensor, *part: tf.Tensor) -> list[tf.Tensor]:
-            return [place + 1, *first.flatten(add(sums.read(digits, place), first.pack(part)))]
+            waiting = first.pack(one.read(place) for one in digits)
+            return [place + 1, *first.flatten(add(waiting, first.pack(part)))]
 
         place, *part = tf.while_loop(
             lambda place, *_: tf.bitwise.right_shift(index, place) % 2 == 1,
@@ -189,7 +189,7 @@ def sum_in_pairs(
             shape_invariants=[tf.TensorShape([]), *(tensor.shape for tensor in first.tensors)],
             parallel_iterations=1,
         )
-        return [index + 1, *sums.write(digits, place, part)]
+        return [index + 1, *written(digits, place, part)]
 
     _, *digits = tf.while_loop(
         lambda index, *_: index < count,
@@ -199,40 +199,20 @@ def sum_in_pairs(
         name="micro_batches",
     )
     places = [place for place in range(count.bit_length()) if count >> place & 1]
-    total = sums.read(digits, places[0])
-    for place in places[1:]:
-        total = add(sums.read(digits, place), total)
+    total, *others = [first.pack(one.read(place) for one in digits) for place in places]
+    for other in others:
+        total = add(other, total)
     return total
 
 
-class Digits(NamedTuple):
-    """Sums of 1, 2, 4, ... parts, kept by their place in one `tf.TensorArray` for each tensor.
+def places_for(tensor: tf.Tensor, count: int) -> tf.TensorArray:
+    """Returns places for the sums of 1, 2, 4, ... of so many tensors like this."""
+    return tf.TensorArray(
+        tensor.dtype, count.bit_length(), clear_after_read=False, infer_shape=False,
+        element_shape=tensor.shape,
+    )  # fmt: skip
 
-    Attributes:
-        first: the sum of one part.
-        num_places: the number of places.
-    """
 
-    first: Nest
-    num_places: int
-
-    def make(self) -> list[tf.TensorArray]:
-        """Returns the places without sums."""
-        return [
-            tf.TensorArray(
-                tensor.dtype,
-                self.num_places,
-                clear_after_read=False,
-                infer_shape=False,
-                element_shape=tensor.shape,
-            )
-            for tensor in self.first.tensors
-        ]
-
-    def read(self, digits: Any, place: Index) -> Any:
-        """Returns the sum at a place."""
-        return self.first.pack(one.read(place) for one in digits)
-
-    def write(self, digits: Any, place: Index, total: Any) -> list[tf.TensorArray]:
-        """Returns the places with the tensors of a sum at one."""
-        return [one.write(place, tensor) for one, tensor in zip(digits, total, strict=True)]
+def written(digits: Any, place: Index, total: Sequence[tf.Tensor]) -> list[tf.TensorArray]:
+    """Returns the places, one array for each tensor, with the tensors of a sum at one of them."""
+    return [one.write(place, tensor) for one, tensor in zip(digits, total, strict=True)]
