@@ -191,6 +191,12 @@ class OneOfTwo(towers.processes.Processes):
         pair = [data, other(data) if callable(other) else other]
         return pair if self.index == 0 else pair[::-1]
 
+    def forget_stop_requests(self):
+        """There are none."""
+
+    def stop_requests(self):
+        return []
+
 
 def train_plainly(tower_fn, model, optimizer, batches, *, clip_norm=None):
     """The loop that a textbook has: tape, mean loss, clip, apply. Returns (weights, losses)."""
