@@ -27,7 +27,7 @@ class Plan(NamedTuple):
         is_chief: whether this process writes its files; others of several do not.
         recorded: what run.json says of the run that goes on, {} without one. Several processes
             take the chief's, whose disk alone may hold what was saved.
-        kept: fields of that run, in place of those that the command alone means.
+        kept: data and fields of that run, in place of what the command alone means, by name.
     """
 
     asked: Recipe
@@ -45,17 +45,19 @@ class Plan(NamedTuple):
         Raises:
             ValueError: the recipe refuses them.
         """
-        data, options = recorded.get("data"), self.options
-        if data and options.data is None:
+        options = self.options
+        data = None if options.data else recorded.get("data")
+        if data:
             options = dataclasses.replace(options, data=tuple(data))
         kept = kept_fields(self.asked, options, recorded.get("fields", {}))
         try:
             recipe = with_recorded(self.asked, kept)
         except ValueError as error:
             raise ValueError(f"{self.directory.path / 'run.json'}: {error}") from error
+        own = (kept | {"data": ",".join(data)}) if data else kept
         record = describe_run(recipe, options)
         return self._replace(
-            recipe=recipe, options=options, record=record, recorded=recorded, kept=kept
+            recipe=recipe, options=options, record=record, recorded=recorded, kept=own
         )
 
     def common_settings(self) -> dict[str, Any]:

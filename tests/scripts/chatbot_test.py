@@ -255,7 +255,8 @@ def test_a_run_goes_on_with_its_own_data(run_dir, folder, capsys):
     data = RunDirectory(run_dir).read()["data"]
     shutil.copytree(run_dir, folder / "going on")
     assert train("going on", "--steps", "7") == 0
-    assert "continues at step 6" in capsys.readouterr().out
+    output = capsys.readouterr().out
+    assert "continues at step 6" in output and f", with its own data={data[0]}" in output
     assert data and RunDirectory("going on").read()["data"] == data
 
 
