@@ -7,25 +7,17 @@ towers serve runs/chatbot --port 0 --beam 5
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
-import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from towers.ground.extras import import_extra
 from towers.ground.progress import waiting
 from towers.ground.quiet import import_tensorflow_quietly
-from towers.scripts.options.setting import Bound, File, Names, Port, arguments_for
-from towers.scripts.serving.limits import Limits
+from towers.scripts.serving.options import ServeOptions
 from towers.scripts.shown import show
-from towers.scripts.training.options import (
-    USUAL_DECODING,
-    DecodingOptions,
-    DeviceOptions,
-    ModelOptions,
-)
+from towers.scripts.training.options import USUAL_DECODING
 from towers.scripts.wrong_input import wrong_input
 
 if TYPE_CHECKING:
@@ -33,10 +25,6 @@ if TYPE_CHECKING:
 
     from towers.scripts.serving.served_chatbot import ServedChatbot
 
-ORIGIN = Bound(
-    "* or origins such as https://example.org",
-    lambda text: text == "*" or bool(re.fullmatch(r"[a-z][a-z0-9+.-]*://[^/?#@\sA-Z]+", text)),
-)
 TOKEN = "TOWERS_TOKEN"  # The environment variable.
 LIBRARIES = ("fastapi", "uvicorn")
 USUAL = {
@@ -44,46 +32,6 @@ USUAL = {
     "title",
     *USUAL_DECODING,
 }
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ServeOptions(ModelOptions):
-    """The model, and where and for whom the service listens.
-
-    Attributes:
-        limits: of the service.
-        decoding: how answers are found.
-        devices: the choice of the devices.
-        host: where to listen (default: 127.0.0.1, this machine only).
-        port: port; 0 takes any free one.
-        token_file: clients must send the token in this file (default: the one in the environment
-            variable TOWERS_TOKEN, if it is set).
-        allow_origin: web pages of these origins may use the service; * for all (default: only its
-            own page).
-        allow_host: other host names that a local server without a token accepts, such as a proxy's
-            (default: none).
-        ignore_system: ignore system messages instead of refusing them.
-        any_model: accept requests that name any model, or none.
-        log_messages: print questions and answers.
-        access_log: print a line for each request: time, method, path, status, milliseconds.
-        title: of the page (default: the run's name).
-        greeting: a sentence at the top of the page.
-    """
-
-    limits: Limits
-    decoding: DecodingOptions
-    devices: DeviceOptions
-    host: Annotated[str, "HOST"] = "127.0.0.1"
-    port: Port = 8000
-    token_file: File | None = None
-    allow_origin: Annotated[tuple[str, ...], ORIGIN, "ORIGIN,ORIGIN"] = ()
-    allow_host: Names = ()
-    ignore_system: bool = False
-    any_model: bool = False
-    log_messages: bool = False
-    access_log: bool = False
-    title: str | None = None
-    greeting: str | None = None
 
 
 def run(options: ServeOptions) -> int:
@@ -129,24 +77,15 @@ def serve(options: ServeOptions, bound: Sequence[socket.socket], token: str | No
     import_tensorflow_quietly()
     from towers.scripts.serving import api, server
     from towers.scripts.serving.batching import Batcher
-    from towers.scripts.serving.chat_request import RequestRules
 
     limits = options.limits
     chatbot, name = open_chatbot(options)
-    nbest = options.decoding.nbest
-    rules = RequestRules(name, limits, nbest, options.ignore_system, options.any_model)
     is_open = token is not None or not server.is_local(bound)
     hosts = None if is_open else server.local_names(options.host, bound, options.allow_host)
     with Batcher(
         chatbot.answer, max_batch=limits.max_batch, max_waiting=limits.max_waiting
     ) as batcher:
-        service = api.Service(
-            **arguments_for(api.Service, options, chatbot=chatbot, batcher=batcher, rules=rules),
-            token=token,
-            hosts=hosts,
-            origins=options.allow_origin,
-        )
-        app = api.make_app(service)
+        app = api.make_app(api.Service(options, name, chatbot, batcher, token, hosts))
         with wrong_input(OSError):
             server.listen(bound)
         print_start(name, bound, token, options.allow_origin)

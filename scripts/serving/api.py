@@ -23,12 +23,13 @@ from towers.scripts.serving.batching import Batcher, FullError
 from towers.scripts.serving.chat_request import (
     LONGEST_SHOWN,
     ChatRequest,
-    RequestRules,
+    RefusedError,
     check_model,
+    error_body,
     read_chat_request,
 )
 from towers.scripts.serving.chat_response import completion, events
-from towers.scripts.serving.limits import RefusedError, error_body
+from towers.scripts.serving.options import ServeOptions
 from towers.scripts.serving.page import HEADERS, read_page
 from towers.scripts.serving.served_chatbot import Replies, ServedChatbot
 from towers.scripts.shown import show
@@ -55,8 +56,9 @@ def make_app(service: Service) -> ASGIApp:
     app.add_exception_handler(RefusedError, send_refusal)
     app.add_exception_handler(HTTPException, send_http_error)
     app.add_exception_handler(Exception, send_bug)
-    opened = open_to_pages(app, service.origins) if service.origins else app
-    return with_log(opened) if service.access_log else opened
+    options = service.options
+    opened = open_to_pages(app, options.allow_origin) if options.allow_origin else app
+    return with_log(opened) if options.access_log else opened
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -64,30 +66,22 @@ class Service:
     """What happens at the addresses of the API.
 
     Attributes:
+        options: of the command.
+        name: of the only model.
         chatbot: what answers.
         batcher: collects the questions that it answers together.
-        rules: what requests are checked against.
         token: that clients must give, or None.
         hosts: the names to which requests are answered; None for any. This keeps away pages of
             other sites whose own name leads to this machine (DNS rebinding).
-        origins: of pages of other sites that may use the service; `*` for all.
-        log_messages: whether questions and answers are printed.
-        access_log: whether a line is printed for each request.
-        title: of the page; None for the model's name.
-        greeting: that the page begins with, or None.
         created: the time of the start, in seconds.
     """
 
+    options: ServeOptions
+    name: str
     chatbot: ServedChatbot
     batcher: Batcher
-    rules: RequestRules
     token: str | None = None
     hosts: tuple[str, ...] | None = None
-    origins: tuple[str, ...] = ()
-    log_messages: bool = False
-    access_log: bool = False
-    title: str | None = None
-    greeting: str | None = None
     created: int = dataclasses.field(default_factory=lambda: int(time.time()))
 
     async def check_host(self, request: Request) -> None:
@@ -118,17 +112,17 @@ class Service:
 
     async def complete(self, request: Request) -> Response:
         """Answers a question."""
-        limits = self.rules.limits
+        limits = self.options.limits
         body = await read_body(request, limits.max_body, limits.timeout)
-        asked = read_chat_request(body, self.rules)
+        asked = read_chat_request(body, self.name, self.options)
         replies = await wait_for_replies(request, self._submit(asked), limits.timeout)
-        if self.log_messages:
+        if self.options.log_messages:
             said = {"turns": asked.turns, "answers": [reply.text for reply in replies.replies]}
             show(json.dumps(said, ensure_ascii=False), flush=True)
         if not asked.stream:
-            return JSONResponse(completion(replies, self.rules.model))
+            return JSONResponse(completion(replies, self.name))
         return StreamingResponse(
-            one_by_one(events(replies, self.rules.model, with_usage=asked.with_usage)),
+            one_by_one(events(replies, self.name, with_usage=asked.with_usage)),
             media_type="text/event-stream",
             headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
         )
@@ -139,7 +133,7 @@ class Service:
 
     async def show_model(self, name: str) -> dict[str, Any]:
         """Returns the model of this name."""
-        check_model(name, self.rules)
+        check_model(name, self.name, self.options)
         return self._model()
 
     async def health(self) -> dict[str, Any]:
@@ -147,9 +141,9 @@ class Service:
         return {"status": "ok", "waiting": self.batcher.num_waiting()}
 
     def _model(self) -> dict[str, Any]:
-        limits = self.rules.limits
+        limits = self.options.limits
         return {
-            "id": self.rules.model,
+            "id": self.name,
             "object": "model",
             "created": self.created,
             "owned_by": "towers",
@@ -157,8 +151,8 @@ class Service:
             "max_messages": limits.max_messages,
             "max_message_length": limits.max_message_length,
             "max_choices": limits.max_choices,
-            "title": self.title or self.rules.model,
-            "greeting": self.greeting,
+            "title": self.options.title or self.name,
+            "greeting": self.options.greeting,
             "examples": self.chatbot.examples,
         }
 
@@ -168,7 +162,7 @@ class Service:
             return self.batcher.submit(asked, group, rows)
         except FullError as error:
             raise RefusedError(
-                f"{self.rules.limits.max_waiting} requests are waiting already. Try again later.",
+                f"{self.options.limits.max_waiting} requests are waiting already. Try again later.",
                 status=429,
                 code="too_many_requests",
                 headers={"Retry-After": "1"},

@@ -8,7 +8,7 @@ import json
 from typing import Any
 
 from towers.scripts.options.setting import is_utf_8
-from towers.scripts.serving.limits import Limits, RefusedError
+from towers.scripts.serving.options import Limits, ServeOptions
 from towers.scripts.wrong_input import nearest
 
 SYSTEM_ROLES = ("system", "developer")
@@ -36,25 +36,40 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "top_logprobs": (0,),
 }
 LONGEST_SHOWN = 60  # Characters of a received value in a message.
+ERROR_TYPES = {
+    0: "invalid_request_error",
+    429: "rate_limit_error",
+    500: "server_error",
+}  # Each from this status on.
 
 
-@dataclasses.dataclass(frozen=True)
-class RequestRules:
-    """What requests are checked against.
+class RefusedError(Exception):
+    """A request that gets no answer; the message says what was received, expected, and the remedy.
 
-    Attributes:
-        model: the name of the only model.
-        limits: of the service.
-        choices: answers to a question that does not say how many.
-        ignore_system: whether to leave system messages out instead of refusing them.
-        any_model: whether requests may name any model, or none.
+    `code` is a name for programs, and `param` the parameter that is wrong, if it is one.
     """
 
-    model: str
-    limits: Limits
-    choices: int = 1
-    ignore_system: bool = False
-    any_model: bool = False
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int = 400,
+        param: str | None = None,
+        code: str | None = None,
+        headers: dict[str, str] | None = None,
+    ):
+        super().__init__(message)
+        self.status = status
+        self.headers = headers
+        self.body = error_body(message, status, param, code=code)
+
+
+def error_body(
+    message: str, status: int, param: str | None = None, *, code: str | None
+) -> dict[str, Any]:
+    """Returns an error in the shape of OpenAI's API."""
+    kinds = [kind for first, kind in ERROR_TYPES.items() if status >= first]
+    return {"error": {"message": message, "type": kinds[-1], "param": param, "code": code}}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,17 +96,17 @@ class ChatRequest:
     with_usage: bool = False
 
 
-def read_chat_request(body: bytes, rules: RequestRules) -> ChatRequest:
+def read_chat_request(body: bytes, model: str, options: ServeOptions) -> ChatRequest:
     """Returns the request that a body holds; raises RefusedError for one that cannot be met."""
     fields = read_object(body)
     check_names(fields)
-    check_model(fields.get("model"), rules, param="model")
+    check_model(fields.get("model"), model, options, param="model")
     stream = read_flag(fields, "stream")
     names = ("max_completion_tokens", "max_tokens")  # The second is OpenAI's older one.
     most, older = (read_whole(fields, name, 1, 2**31 - 1) for name in names)
     return ChatRequest(
-        turns=read_turns(fields.get("messages"), rules),
-        choices=read_whole(fields, "n", 1, rules.limits.max_choices) or rules.choices,
+        turns=read_turns(fields.get("messages"), options),
+        choices=read_whole(fields, "n", 1, options.limits.max_choices) or options.decoding.nbest,
         temperature=read_number(fields, "temperature", 2),
         top_p=read_number(fields, "top_p", 1),
         max_tokens=most or older,
@@ -138,31 +153,31 @@ def check_names(fields: dict[str, Any]) -> None:
         raise RefusedError(message, param=name, code="unsupported_parameter")
 
 
-def check_model(name: Any, rules: RequestRules, param: str | None = None) -> None:
+def check_model(name: Any, model: str, options: ServeOptions, param: str | None = None) -> None:
     """Refuses a request for a model that is not the only one."""
-    if rules.any_model or name == rules.model:
+    if options.any_model or name == model:
         return
     if name is None:
-        message = f"`model` must name the model. Received none; give {rules.model!r}."
+        message = f"`model` must name the model. Received none; give {model!r}."
         raise RefusedError(message, param=param, code="missing_parameter")
     message = (
-        f"The only model here is {rules.model!r}. Received {shown(name)}; a server started with "
+        f"The only model here is {model!r}. Received {shown(name)}; a server started with "
         "--any-model accepts any name."
     )
     raise RefusedError(message, status=404, param=param, code="model_not_found")
 
 
-def read_turns(messages: Any, rules: RequestRules) -> tuple[str, ...]:
+def read_turns(messages: Any, options: ServeOptions) -> tuple[str, ...]:
     """Returns the turns of the messages, the last the user's; those in a row of a role are one."""
-    limit = rules.limits.max_messages
+    limit = options.limits.max_messages
     if not isinstance(messages, list) or not 1 <= len(messages) <= limit:
         received = f"{len(messages)} messages" if isinstance(messages, list) else shown(messages)
         raise wrong("messages", f"a list of 1 to {limit} messages", received)
     roles = [read_role(message, f"messages[{at}]") for at, message in enumerate(messages)]
     turns = [
-        (role, read_content(message, f"messages[{at}]", rules.limits))
+        (role, read_content(message, f"messages[{at}]", options.limits))
         for at, (role, message) in enumerate(zip(roles, messages, strict=True))
-        if not is_left_out(role, f"messages[{at}]", rules)
+        if not is_left_out(role, f"messages[{at}]", options)
     ]
     if not turns or turns[-1][0] != "user":
         raise wrong(
@@ -184,9 +199,9 @@ def read_role(message: Any, param: str) -> str:
     return role
 
 
-def is_left_out(role: str, param: str, rules: RequestRules) -> bool:
-    """Returns whether a message counts nothing; refuses it unless the rules ignore it."""
-    if role in SYSTEM_ROLES and not rules.ignore_system:
+def is_left_out(role: str, param: str, options: ServeOptions) -> bool:
+    """Returns whether a message counts nothing; refuses it unless the options ignore it."""
+    if role in SYSTEM_ROLES and not options.ignore_system:
         raise RefusedError(
             f"This chatbot follows no instructions: {param} must be of role 'user' or 'assistant'. "
             f"Received role {role!r}; leave the message out, or start the server with "

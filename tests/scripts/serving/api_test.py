@@ -19,7 +19,7 @@ SITE = "https://site.example"
 @pytest.fixture(scope="module")
 def client():
     """A client of a server that all tests share which need no limits of their own."""
-    access = {"hosts": LOCAL, "origins": (SITE,), "access_log": True}
+    access = {"hosts": LOCAL, "allow_origin": (SITE,), "access_log": True}
     with serving(Echo(), access=access, max_body=50_000) as client:
         yield client
 

@@ -157,7 +157,7 @@ def test_openai_s_client_in_the_page_of_a_permitted_site(site, browser):
         return browser.execute_async_script(script, str(client.base_url.join("/v1")), key, stream)
 
     with hosted(site) as permitted, hosted(site) as other:
-        access = {"token": "secret", "origins": (permitted,)}
+        access = {"token": "secret", "allow_origin": (permitted,)}
         with serving(Echo(), access=access) as client:
             for origin in (permitted, other):
                 browser.get(origin)

@@ -4,22 +4,23 @@ import json
 
 import pytest
 
-from towers.scripts.serving.chat_request import ChatRequest, RequestRules, read_chat_request
-from towers.scripts.serving.limits import Limits, RefusedError
+from tests.scripts.serving.servers import options_of
+from towers.scripts.serving.chat_request import ChatRequest, RefusedError, read_chat_request
+from towers.scripts.serving.options import Limits
 
 LIMITS = Limits(max_messages=4, max_message_length=10)
-RULES = RequestRules("bot", LIMITS)
+OPTIONS = options_of(LIMITS)
 HELLO = {"role": "user", "content": "hello"}
 
 
-def read(rules=RULES, **fields):
+def read(options=OPTIONS, **fields):
     body = {"model": "bot", "messages": [HELLO], **fields}
-    return read_chat_request(json.dumps(body).encode(), rules)
+    return read_chat_request(json.dumps(body).encode(), "bot", options)
 
 
-def refusal(rules=RULES, **fields):
+def refusal(options=OPTIONS, **fields):
     with pytest.raises(RefusedError) as caught:
-        read(rules, **fields)
+        read(options, **fields)
     return caught.value
 
 
@@ -29,20 +30,20 @@ def said(role, content):
 
 def test_a_question_alone_is_a_request_with_defaults():
     assert read() == ChatRequest(("hello",))
-    assert read(RequestRules("bot", LIMITS, choices=3)).choices == 3
+    assert read(options_of(LIMITS, nbest=3)).choices == 3
 
 
 def test_other_models_are_refused_unless_the_server_answers_to_every_name():
-    rules = RequestRules("bot", LIMITS, any_model=True)
+    options = options_of(LIMITS, any_model=True)
     for name, status in (("gpt-4o", 404), (None, 400), (7, 404)):
         assert refusal(model=name).status == status
-        assert read(rules, model=name) == read()
+        assert read(options, model=name) == read()
     assert "--any-model" in str(refusal(model="gpt-4o"))
 
 
 def test_every_option_is_read():
-    options = {"n": 2, "temperature": 0.725, "top_p": 1, "max_tokens": 5, "seed": -3}
-    found = read(**options, stream=True, stream_options={"include_usage": True})
+    given = {"n": 2, "temperature": 0.725, "top_p": 1, "max_tokens": 5, "seed": -3}
+    found = read(**given, stream=True, stream_options={"include_usage": True})
     assert found == ChatRequest(("hello",), 2, 0.72, 1.0, 5, -3, True, True)
     assert read(max_completion_tokens=6).max_tokens == 6
 
@@ -68,9 +69,9 @@ def test_system_messages_are_refused_unless_the_server_may_leave_them_out():
     messages = [said("system", "be brief"), HELLO]
     error = refusal(messages=messages)
     assert error.status == 400 and "--ignore-system" in str(error)
-    rules = RequestRules("bot", LIMITS, ignore_system=True)
-    assert read(rules, messages=messages).turns == ("hello",)
-    assert "last message" in str(refusal(rules, messages=[HELLO, said("system", "x")][1:]))
+    options = options_of(LIMITS, ignore_system=True)
+    assert read(options, messages=messages).turns == ("hello",)
+    assert "last message" in str(refusal(options, messages=[HELLO, said("system", "x")][1:]))
 
 
 @pytest.mark.parametrize(
@@ -133,7 +134,7 @@ def test_what_cannot_be_met_is_refused_with_its_name(fields, param):
 )  # fmt: skip
 def test_what_is_no_json_object_is_refused(body):
     with pytest.raises(RefusedError) as caught:
-        read_chat_request(body, RULES)
+        read_chat_request(body, "bot", OPTIONS)
     assert caught.value.body["error"]["code"] == "invalid_json"
 
 

@@ -9,9 +9,9 @@ import httpx
 from tests.programs import PATIENCE, wait_until
 from towers.scripts.serving import api, server
 from towers.scripts.serving.batching import Batcher
-from towers.scripts.serving.chat_request import RequestRules
-from towers.scripts.serving.limits import Limits
+from towers.scripts.serving.options import Limits, ServeOptions
 from towers.scripts.serving.served_chatbot import Replies, Reply
+from towers.scripts.training.options import DecodingOptions, DeviceOptions
 
 MODEL = "echo"
 PATH = "/v1/chat/completions"
@@ -64,14 +64,22 @@ class Echo:
         return Replies(replies, 1, self.unread)
 
 
+def options_of(limits, *, nbest=1, **own):
+    """Returns the options of a service with these limits."""
+    groups = {"decoding": DecodingOptions(nbest=nbest), "devices": DeviceOptions()}
+    return ServeOptions("run", limits=limits, **groups, **own)
+
+
 @contextlib.contextmanager
 def serving(chatbot, *, access=None, **limits):
     """Serves a chatbot on loopback; yields a client of its address, with a method `stop`."""
-    rules = RequestRules(MODEL, Limits(**limits))
-    sizes = {"max_batch": rules.limits.max_batch, "max_waiting": rules.limits.max_waiting}
+    own, chosen = {"hosts": LOCAL} if access is None else dict(access), Limits(**limits)
+    token, hosts = own.pop("token", None), own.pop("hosts", None)
+    options = options_of(chosen, **own)
+    sizes = {"max_batch": chosen.max_batch, "max_waiting": chosen.max_waiting}
     with server.bind("127.0.0.1", 0) as bound, Batcher(chatbot.answer, **sizes) as batcher:
-        app = api.make_app(api.Service(chatbot, batcher, rules, **(access or {"hosts": LOCAL})))
-        uvicorn_server = server.make_server(app, rules.limits.timeout, rules.limits.max_waiting)
+        app = api.make_app(api.Service(options, MODEL, chatbot, batcher, token, hosts))
+        uvicorn_server = server.make_server(app, chosen.timeout, chosen.max_waiting)
         thread = threading.Thread(target=uvicorn_server.run, kwargs={"sockets": bound})
         thread.start()
         wait_until(lambda: uvicorn_server.started, "the server starts")
