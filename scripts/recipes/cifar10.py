@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from towers.scripts.recipes.shapes import ImageFields, image_data
+from towers.scripts.recipes.shapes import ImageFields, image_data, make_tower_fn
 from towers.scripts.training import fields as common
 from towers.scripts.training.recipe import Data, Recipe
 
@@ -113,15 +113,6 @@ def initialize(fields: Fields, model: keras.Model, data: Data) -> None:
 
     if fields.network == "fast":
         whiten(model.get_layer("whitening"), (images for images, _ in data.train(0)))
-
-
-def make_tower_fn(fields: Fields, model: keras.Model, training: bool) -> Any:
-    """Returns the tower function."""
-    from towers.models import losses, views
-
-    if training:
-        return losses.classification(model, training=True, label_smoothing=fields.label_smoothing)
-    return losses.classification(views.over_views(model, fields.test_views), training=False)
 
 
 RECIPE = Recipe(

@@ -13,7 +13,7 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from towers.scripts.recipes.shapes import ImageFields, image_data
+from towers.scripts.recipes.shapes import ImageFields, image_data, make_tower_fn
 from towers.scripts.training import fields as common
 from towers.scripts.training.recipe import Data, Recipe
 
@@ -78,14 +78,6 @@ def make_model(fields: Fields, data: Data) -> keras.Model:
     }
     network = networks[fields.network]
     return network(INPUT_SHAPE, NUM_CLASSES, **common.arguments_for(network, fields))
-
-
-def make_tower_fn(fields: Fields, model: keras.Model, training: bool) -> Any:
-    """Returns the tower function."""
-    from towers.models import losses
-
-    smoothing = fields.label_smoothing if training else 0.0
-    return losses.classification(model, training=training, label_smoothing=smoothing)
 
 
 RECIPE = Recipe(

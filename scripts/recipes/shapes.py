@@ -93,10 +93,14 @@ def make_model(fields: Fields, data: Data) -> keras.Model:
 
 
 def make_tower_fn(fields: common.Fields, model: keras.Model, training: bool) -> Any:
-    """Returns the tower function."""
-    from towers.models import losses
+    """Returns the tower function; fields may smooth the labels, or look at several views."""
+    from towers.models import losses, views
 
-    return losses.classification(model, training=training)
+    if training:
+        smoothing = getattr(fields, "label_smoothing", 0.0)
+        return losses.classification(model, training=True, label_smoothing=smoothing)
+    network = views.over_views(model, getattr(fields, "test_views", "none"))
+    return losses.classification(network, training=False)
 
 
 RECIPE = Recipe(
