@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import keras
-import tensorflow as tf
 from keras import layers
 
 from towers.ground.arguments import check_at_least, check_fraction
@@ -65,7 +64,8 @@ def application(
         load_body(body, Path(weights))
     body.trainable = not frozen
     images = keras.Input(input_shape, name="images")
-    x = body(ApplicationInput(name, name="prepared")(images))
+    prepare = sys.modules[make.__module__].preprocess_input
+    x = body(prepare(images, data_format="channels_last"))
     if dropout_rate:
         x = layers.Dropout(dropout_rate, name="dropout")(x)
     logits = layers.Dense(num_classes, name="logits")(x)
@@ -132,26 +132,3 @@ def load_body(body: keras.Model, path: Path) -> None:
             "Expected a file such as ..._notop.h5 from Keras, or one that save_weights wrote for "
             "a keras.applications network with include_top=False."
         ) from error
-
-
-@keras.saving.register_keras_serializable(package="towers")
-class ApplicationInput(layers.Layer):
-    """Prepares pixels, 0 to 255, as a network of `keras.applications` expects them."""
-
-    def __init__(self, network: str, **options: Any):
-        super().__init__(**options)
-        self.network = network
-        module = sys.modules[find_application(network).__module__]
-        self._prepare = module.preprocess_input
-
-    def call(self, images: tf.Tensor) -> tf.Tensor:
-        """Returns the prepared images, in the same shape."""
-        return self._prepare(images, data_format="channels_last")
-
-    def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
-        """Returns the shape of the input."""
-        return input_shape
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the arguments of the constructor."""
-        return {**super().get_config(), "network": self.network}

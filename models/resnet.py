@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import keras
-import tensorflow as tf
 from keras import layers
 from keras.regularizers import L2
 
@@ -119,25 +118,14 @@ class Parts(NamedTuple):
     ) -> keras.KerasTensor:
         """Returns x in the next stage's shape."""
         if self.shortcut == "identity":
-            return IdentityShortcut(filters, strides, name=name)(x)
+            return identity_shortcut(x, filters, strides, name=name)
         x = self.conv(x, filters, size=1, strides=strides, name=name)
         return self.normalized(x, name=name, activated=False)
 
 
-@keras.saving.register_keras_serializable(package="towers")
-class IdentityShortcut(layers.Layer):
-    """Takes every `strides`-th pixel and adds channels of zeros; no parameters (option A)."""
-
-    def __init__(self, filters: int, strides: int, **options: Any):
-        super().__init__(**options)
-        self.filters = filters
-        self.strides = strides
-
-    def call(self, x: tf.Tensor) -> tf.Tensor:
-        """Returns [batch, ceil(height / strides), ceil(width / strides), filters]."""
-        kept = tf.nn.avg_pool2d(x, 1, self.strides, "SAME")  # A slice has a slower gradient.
-        return tf.pad(kept, [[0, 0], [0, 0], [0, 0], [0, self.filters - x.shape[-1]]])
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the arguments of the constructor."""
-        return {**super().get_config(), "filters": self.filters, "strides": self.strides}
+def identity_shortcut(
+    x: keras.KerasTensor, filters: int, strides: int, *, name: str
+) -> keras.KerasTensor:
+    """Returns every `strides`-th pixel, with channels of zeros up to `filters` (option A)."""
+    pooled = layers.AveragePooling2D(1, strides, padding="same", name=name)  # A slice is slower.
+    return keras.ops.pad(pooled(x), [[0, 0], [0, 0], [0, 0], [0, filters - x.shape[-1]]])

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tests.models.image_models import check_logits
-from towers.models.applications import ApplicationInput, application, application_names
+from towers.models.applications import application, application_names
 
 SHAPE = (32, 32, 3)
 
@@ -67,6 +67,8 @@ def test_every_network_maps_pixels_to_logits(name):
 
 
 def test_the_preparation_is_made_again_from_its_config():
-    pixels = np.full((1, 2, 2, 3), 255.0, "float32")
-    again = ApplicationInput.from_config(ApplicationInput("MobileNet").get_config())
-    np.testing.assert_array_equal(again(pixels), np.ones_like(pixels))
+    pixels = np.random.default_rng(0).uniform(0, 255, (2, *SHAPE)).astype("float32")
+    model = application("MobileNet", SHAPE, 3)
+    again = keras.Model.from_config(model.get_config())
+    again.set_weights(model.get_weights())
+    np.testing.assert_array_equal(again(pixels), model(pixels))
