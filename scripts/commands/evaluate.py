@@ -45,8 +45,8 @@ def run(options: EvaluateOptions) -> int:
         if options.tune or options.decoding != DecodingOptions():
             tuned = decode_with(session, options.decoding, tune=options.tune)
     with wrong_input(OSError):  # Such as a file of the data that is gone.
-        how = [dynamically(session, options.dynamic)] if options.dynamic else []
-        metrics = session.evaluate(*how)
+        how = dynamically(session, options.dynamic) if options.dynamic else None
+        metrics = session.evaluate(how)
         if evaluator is not None:
             metrics.update(evaluator.evaluate(show))
         metrics.update(tuned)

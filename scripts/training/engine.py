@@ -106,7 +106,7 @@ def measure(
         with placement.scope():
             model = recipe.make_model(recipe.fields, data)
         alone = towers.processes.Processes()
-        session = Session(recipe, data, model, devices, placement, alone, dict, None)
+        session = Session(recipe, data, model, devices, placement, alone)
         return build_step(session, options)
 
     by_packs = options.engine.exchange == "packs" or is_one_of_several()

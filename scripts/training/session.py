@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 import math
 import pathlib
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 
@@ -23,7 +24,8 @@ from towers.scripts.training.recipe import AnswerEvaluator, Data, Recipe
 Measure = Callable[[Callable[[], object]], dict[str, float]]
 
 
-class Session(NamedTuple):
+@dataclasses.dataclass(frozen=True, eq=False)
+class Session:
     """A recipe with everything that its training and evaluation need.
 
     Attributes:
@@ -32,9 +34,6 @@ class Session(NamedTuple):
         devices: the towers' devices, and a line that describes them.
         placement: the towers' devices, and where the variables live.
         processes: all processes of the training, this one among them.
-        evaluate: `evaluate() -> dict` of means over the test data, as the towers find them or, with
-            `evaluate(measure)`, as `measure(after_batch)` does.
-        answer_evaluator: judges the model's answers, None if it gives none.
     """
 
     recipe: Recipe
@@ -43,8 +42,35 @@ class Session(NamedTuple):
     devices: towers.devices.Devices
     placement: towers.Placement
     processes: towers.processes.Processes
-    evaluate: Callable[..., dict[str, float]]
-    answer_evaluator: AnswerEvaluator | None
+
+    @functools.cached_property
+    def answer_evaluator(self) -> AnswerEvaluator | None:
+        """Judges the model's answers; None if it gives none."""
+        make = self.recipe.make_answer_evaluator
+        return None if make is None else make(self.recipe.fields, self.model, self.data)
+
+    def evaluate(self, measure: Measure | None = None) -> dict[str, float]:
+        """Returns means over the test data, as the towers find them or as `measure` does."""
+        with progress(self.data.test.steps_per_epoch, "evaluating", "batch") as bar:
+            metrics = (measure or self._measure)(bar.update)
+        if self.recipe.derive_metrics is not None:
+            metrics.update(self.recipe.derive_metrics(metrics, self.data))
+        return metrics
+
+    def _measure(self, after_batch: Callable[[], object]) -> dict[str, float]:
+        self._evaluation_step.after_batch = after_batch
+        return towers.evaluate_step(self._evaluation_step, self.data.test(0, 0))
+
+    @functools.cached_property
+    def _evaluation_step(self) -> towers.engine.EvaluationStep:
+        recipe, model, batches = self.recipe, self.model, self.data.test
+        carried = carried_state(recipe, model, batches)
+        num_rows = (
+            None if carried is None else carried.num_rows
+        )  # A tower without a row would idle.
+        used = self.placement.first(num_rows)
+        tower_fn = recipe.make_tower_fn(recipe.fields, model, False)
+        return towers.build_evaluation_step(tower_fn, model, used, batches, carried)
 
 
 def open_session(
@@ -103,11 +129,7 @@ def make_session(
         if recipe.initialize is not None:
             recipe.initialize(recipe.fields, model, data)
     placement.place(model)
-    evaluate = make_evaluate(recipe, model, data, placement)
-    evaluator = None
-    if recipe.make_answer_evaluator is not None:
-        evaluator = recipe.make_answer_evaluator(recipe.fields, model, data)
-    return Session(recipe, data, model, devices, placement, processes, evaluate, evaluator)
+    return Session(recipe, data, model, devices, placement, processes)
 
 
 def choose_devices(options: DeviceOptions) -> towers.devices.Devices:
@@ -132,33 +154,6 @@ def data_paths(recipe: Recipe, given: Sequence[str] | None) -> Any:
             f"{', '.join(given)}."
         )
     return pathlib.Path(given[0])
-
-
-def make_evaluate(
-    recipe: Recipe, model: keras.Model, data: Data, placement: towers.Placement
-) -> Callable[..., dict[str, float]]:
-    """Returns a function that evaluates the model as it is; its graph is built when first used."""
-    carried = carried_state(recipe, model, data.test)
-    num_rows = None if carried is None else carried.num_rows  # A tower without a row would idle.
-    used = placement.first(num_rows)
-
-    @functools.cache
-    def step() -> towers.engine.EvaluationStep:
-        tower_fn = recipe.make_tower_fn(recipe.fields, model, False)
-        return towers.build_evaluation_step(tower_fn, model, used, data.test, carried)
-
-    def on_towers(after_batch: Callable[[], object]) -> dict[str, float]:
-        step().after_batch = after_batch
-        return towers.evaluate_step(step(), data.test(0, 0))
-
-    def evaluate(measure: Measure = on_towers) -> dict[str, float]:
-        with progress(data.test.steps_per_epoch, "evaluating", "batch") as bar:
-            metrics = measure(bar.update)
-        if recipe.derive_metrics is not None:
-            metrics.update(recipe.derive_metrics(metrics, data))
-        return metrics
-
-    return evaluate
 
 
 def carried_state(recipe: Recipe, model: keras.Model, batches: Any) -> towers.Carried | None:
