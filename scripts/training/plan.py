@@ -23,7 +23,6 @@ class Plan(NamedTuple):
         recipe: the same with the fields of the run.
         options: how, with the data of the run.
         directory: where its files are.
-        record: what run.json is to say of it, as far as the options tell.
         is_chief: whether this process writes its files; others of several do not.
         recorded: what run.json says of the run that goes on, {} without one. Several processes
             take the chief's, whose disk alone may hold what was saved.
@@ -34,10 +33,26 @@ class Plan(NamedTuple):
     recipe: Recipe
     options: TrainOptions
     directory: RunDirectory
-    record: dict[str, Any]
     is_chief: bool
     recorded: dict[str, Any]
     kept: dict[str, Any]
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """What run.json is to say of it before its data is there."""
+        options, engine = self.options, self.options.engine
+        return {
+            "recipe": self.recipe.name,
+            "fields": dataclasses.asdict(self.recipe.fields),
+            "seed": options.seed,
+            "precision": engine.precision,
+            "batch_norm": engine.batch_norm,
+            "updates": engine.updates,
+            "data": options.data,
+            "parameters": options.devices.parameters,
+            "init_from": options.init_from,
+            "best_metric": self.recipe.best_metric,
+        }
 
     def going_on(self, recorded: dict[str, Any]) -> Plan:
         """Returns the plan with the data and the fields of a run, but for those that are given.
@@ -55,17 +70,15 @@ class Plan(NamedTuple):
         except ValueError as error:
             raise ValueError(f"{self.directory.path / 'run.json'}: {error}") from error
         own = (kept | {"data": ",".join(data)}) if data else kept
-        record = describe_run(recipe, options)
-        return self._replace(
-            recipe=recipe, options=options, record=record, recorded=recorded, kept=own
-        )
+        return self._replace(recipe=recipe, options=options, recorded=recorded, kept=own)
 
     def common_settings(self) -> dict[str, Any]:
         """Returns what all processes must have equal, by name; data is compared by its content."""
-        own = ("fields", "data", "parameters")
+        own, record = ("data", "parameters"), self.record
+        fields = record.pop("fields")
         return {
-            **{name: value for name, value in self.record.items() if name not in own},
-            **{f"--set {name}": value for name, value in self.record["fields"].items()},
+            **{name: value for name, value in record.items() if name not in own},
+            **{f"--set {name}": value for name, value in fields.items()},
             **dataclasses.asdict(self.options.engine),
             "steps": self.options.steps,
             "checkpoint-every": self.options.periods.checkpoint_every,
@@ -88,7 +101,7 @@ def plan_run(recipe: Recipe, options: TrainOptions) -> Plan:
     # A run that saved nothing gives way; but of several processes the others never save.
     gives_way = options.overwrite or (is_chief and directory.is_unsaved)
     recorded = {} if gives_way else directory.recorded(recipe.name)
-    return Plan(recipe, recipe, options, directory, {}, is_chief, {}, {}).going_on(recorded)
+    return Plan(recipe, recipe, options, directory, is_chief, {}, {}).going_on(recorded)
 
 
 def kept_fields(recipe: Recipe, options: TrainOptions, fields: dict[str, Any]) -> dict[str, Any]:
@@ -105,21 +118,4 @@ def kept_fields(recipe: Recipe, options: TrainOptions, fields: dict[str, Any]) -
         name: value
         for name, value in fields.items()
         if name in now.keys() - given and value != now[name]
-    }
-
-
-def describe_run(recipe: Recipe, options: TrainOptions) -> dict[str, Any]:
-    """Returns what run.json says of a run before its data is there."""
-    engine = options.engine
-    return {
-        "recipe": recipe.name,
-        "fields": dataclasses.asdict(recipe.fields),
-        "seed": options.seed,
-        "precision": engine.precision,
-        "batch_norm": engine.batch_norm,
-        "updates": engine.updates,
-        "data": options.data,
-        "parameters": options.devices.parameters,
-        "init_from": options.init_from,
-        "best_metric": recipe.best_metric,
     }
