@@ -20,14 +20,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from towers.scripts.shown import show
 from towers.scripts.training import fields as common
 from towers.scripts.training.catalogue import CACHE
-from towers.scripts.training.recipe import Data, Recipe, describe_unknown, perplexities
+from towers.scripts.training.recipe import Data, Recipe, Trained, describe_unknown, perplexities
 
 if TYPE_CHECKING:
     import keras
     import numpy as np
 
     from towers.data.prepared import DialogueCorpus
-    from towers.data.text import TextCodec
     from towers.scripts.chatbot.chat_evaluator import ChatEvaluator
 
 PARTS = ("train", "held_out")
@@ -137,15 +136,22 @@ def make_data(
     paths: Sequence[Path] | None,
     seed: int,
     write: Callable[[str], None] = show,
+    trained: Trained | None = None,
 ) -> Data:
-    """Returns the batches of a corpus, which is prepared if it was not before."""
+    """Returns the batches of a corpus, which is prepared if it was not before.
+
+    Of other files than a trained run's all pairs are evaluated, with its vocabulary.
+    """
     from towers.data.batches.pairs import pair_batches
     from towers.scripts.chatbot.introduction import about_data
 
-    corpus = prepare(fields, paths, write=write)
+    corpus = prepare(fields, paths, write=write, trained=trained)
+    own: dict[str, Any] = {"text": corpus.text, "corpus": corpus, "key": corpus.key}
     limits = common.arguments_for(pair_batches, fields)
-    train = pair_batches(corpus, "train", seed=seed, **limits)
     test = pair_batches(corpus, "held_out", shuffle=False, **{**limits, "fixed_shapes": False})
+    if trained is not None and trained.text is not None:
+        return Data(test, test, **own, about=trained.about if corpus.key == trained.key else None)
+    train = pair_batches(corpus, "train", seed=seed, **limits)
     summary = f"{train.source.summary}; {describe_unknown(corpus.unknown_rate)}"
     limited = limited_fraction(train.source.layout.shapes, fields)
     if limited > 0.5:
@@ -153,15 +159,8 @@ def make_data(
             f"\nbatch_tokens={fields.batch_tokens} limits {limited:.0%} of the batches to fewer "
             f"than batch_size={fields.batch_size} pairs"
         )
-    return Data(
-        train,
-        test,
-        text=corpus.text,
-        corpus=corpus,
-        key=corpus.key,
-        summary=summary,
-        about=about_data(paths, fields.language, train.num_examples, corpus.context),
-    )
+    about = about_data(paths, fields.language, train.num_examples, corpus.context)
+    return Data(train, test, **own, summary=summary, about=about)
 
 
 def limited_fraction(shapes: np.ndarray, fields: Fields) -> float:
@@ -176,34 +175,13 @@ def limited_fraction(shapes: np.ndarray, fields: Fields) -> float:
     return float(limited.mean()) if len(limited) else 0.0
 
 
-def remake_data(
-    fields: Fields,
-    paths: Sequence[Path] | None,
-    seed: int,
-    about: Any,
-    text: TextCodec | None,
-    key: str | None,
-) -> Data:
-    """Returns the data of a run; of other files all pairs are evaluated, with its vocabulary."""
-    from towers.data.batches.pairs import pair_batches
-
-    if text is None:
-        return make_data(fields, paths, seed)
-    corpus = prepare(fields, paths, codec=text, trained=key)
-    limits = {**common.arguments_for(pair_batches, fields), "fixed_shapes": False}
-    test = pair_batches(corpus, "held_out", shuffle=False, **limits)
-    about = about if corpus.key == key else None  # Of other files, all is a test.
-    return Data(test, test, text=corpus.text, corpus=corpus, key=corpus.key, about=about)
-
-
 def prepare(
     fields: Fields,
     paths: Sequence[Path] | None,
     *,
     processes: int | None = None,
     write: Callable[[str], None] = show,
-    codec: TextCodec | None = None,
-    trained: str | None = None,
+    trained: Trained | None = None,
 ) -> DialogueCorpus:
     """Returns the prepared corpus of files, or without paths the embedded one.
 
@@ -223,7 +201,7 @@ def prepare(
     )
     preparation = DialoguePreparation(**settings)
     if paths is not None:
-        how: dict[str, Any] = {"codec": codec, "trained": trained}
+        how = {} if trained is None else {"codec": trained.text, "trained": trained.key}
         return prepare_files(paths, preparation, CACHE, processes=processes, write=write, **how)
     train, held_out = (conversations(fields.language, part) for part in PARTS)
     return prepare_dialogues(train, held_out, preparation, CACHE, write=write)
@@ -308,6 +286,5 @@ RECIPE = Recipe(
     make_tower_fn=make_tower_fn,
     derive_metrics=derive_metrics,
     prepare=prepare,
-    remake_data=remake_data,
     make_answer_evaluator=make_answer_evaluator,
 )

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from towers.scripts.shown import show
 from towers.scripts.training import fields as common
 from towers.scripts.training.catalogue import CACHE
-from towers.scripts.training.recipe import Data, Recipe
+from towers.scripts.training.recipe import Data, Recipe, Trained
 from towers.scripts.wrong_input import nearest
 
 if TYPE_CHECKING:
@@ -109,23 +109,24 @@ class Fields(common.Fields):
     stored_side: Annotated[int, common.NOT_NEGATIVE] = 0
 
 
-def make_data(fields: Fields, folder: Path | None, seed: int) -> Data:
-    """Returns the batches, pixels from 0 to 255."""
+def make_data(
+    fields: Fields, folder: Path | None, seed: int, trained: Trained | None = None
+) -> Data:
+    """Returns the batches, pixels from 0 to 255.
+
+    A trained network keeps its classes, and needs no pictures.
+    """
+    from towers.data.image_files.image_files import HIGHEST, ImageFiles
+
+    if trained is not None:
+        names, highest = tuple(trained.about["classes"]), trained.about.get("highest", 0)
+        if folder is None or not folder.exists():
+            files = ImageFiles(names, highest=highest or HIGHEST)
+            return data_of(fields, files, seed, trained.about)
+        return data_of(fields, open_files(fields, folder, class_names=names, highest=highest), seed)
     check_fields(fields)
     files = open_files(fields, folder)
     return data_of(fields, files, seed)._replace(key=content_key(files, fields))
-
-
-def remake_data(
-    fields: Fields, folder: Path | None, seed: int, about: dict[str, Any], text: None, key: Any
-) -> Data:
-    """Returns the data for a trained network, which keeps its classes; none without pictures."""
-    from towers.data.image_files.image_files import HIGHEST, ImageFiles
-
-    names, highest = tuple(about["classes"]), about.get("highest", 0)
-    if folder is None or not folder.exists():
-        return data_of(fields, ImageFiles(names, highest=highest or HIGHEST), seed, about)
-    return data_of(fields, open_files(fields, folder, class_names=names, highest=highest), seed)
 
 
 def data_of(
@@ -353,7 +354,6 @@ RECIPE = Recipe(
     name="images",
     fields=Fields(batch_size=64, schedule="cosine", warmup_steps=100),
     make_data=make_data,
-    remake_data=remake_data,
     make_model=make_model,
     initialize=initialize,
     make_tower_fn=make_tower_fn,

@@ -23,13 +23,12 @@ from towers.scripts.recipes.ptb_small import make_carried, make_tower_fn
 from towers.scripts.shown import show
 from towers.scripts.training import fields as common
 from towers.scripts.training.catalogue import CACHE
-from towers.scripts.training.recipe import Data, Recipe, describe_unknown, perplexities
+from towers.scripts.training.recipe import Data, Recipe, Trained, describe_unknown, perplexities
 
 if TYPE_CHECKING:
     import keras
 
     from towers.data.prepared import TextCorpus
-    from towers.data.text import LineCodec
     from towers.ground.epochs import Epochs
 
 
@@ -115,13 +114,21 @@ def make_data(
     paths: Sequence[Path] | None,
     seed: int,
     write: Callable[[str], None] = show,
+    trained: Trained | None = None,
 ) -> Data:
-    """Returns the batches of a text, which is prepared if it was not before."""
+    """Returns the batches of a text, which is prepared if it was not before.
+
+    Other files than a trained run's are evaluated whole, with its vocabulary.
+    """
     from towers.data.batches.texts import piece_batches, stream_batches
 
-    corpus = prepare(fields, paths, write=write)
-    tokens, size = corpus.part("train"), (fields.batch_size, fields.num_steps)
+    corpus = prepare(fields, paths, write=write, trained=trained)
+    own: dict[str, Any] = {"text": corpus.text, "corpus": corpus, "key": corpus.key}
+    own["about"] = {"evaluated": fields.part}
     test = evaluation_batches(fields, corpus)
+    if trained is not None and trained.text is not None:
+        return Data(test, test, **own)
+    tokens, size = corpus.part("train"), (fields.batch_size, fields.num_steps)
     if fields.form == "streams":
         train = stream_batches(tokens, *size, first=corpus.text.begin)
     else:
@@ -131,15 +138,7 @@ def make_data(
         f"; the last {left:,} do not fill a batch of {fields.batch_size} streams" if left else ""
     )
     summary += f"; {describe_unknown(corpus.unknown_rate('train'))}"
-    return Data(
-        train,
-        test,
-        text=corpus.text,
-        corpus=corpus,
-        key=corpus.key,
-        summary=summary,
-        about={"evaluated": fields.part},
-    )
+    return Data(train, test, **own, summary=summary)
 
 
 def evaluation_batches(fields: Fields, corpus: TextCorpus) -> Epochs:
@@ -153,30 +152,13 @@ def evaluation_batches(fields: Fields, corpus: TextCorpus) -> Epochs:
     return piece_batches(tokens, fields.batch_size, fields.num_steps, first=first, shuffle=False)
 
 
-def remake_data(
-    fields: Fields,
-    paths: Sequence[Path] | None,
-    seed: int,
-    about: Any,
-    text: LineCodec | None,
-    key: str | None,
-) -> Data:
-    """Returns the data of a run; other files are evaluated whole, with its vocabulary."""
-    if text is None:
-        return make_data(fields, paths, seed)
-    corpus = prepare(fields, paths, codec=text, trained=key)
-    test, about = evaluation_batches(fields, corpus), {"evaluated": fields.part}
-    return Data(test, test, text=corpus.text, corpus=corpus, key=corpus.key, about=about)
-
-
 def prepare(
     fields: Fields,
     paths: Sequence[Path] | None,
     *,
     processes: int | None = None,
     write: Callable[[str], None] = show,
-    codec: LineCodec | None = None,
-    trained: str | None = None,
+    trained: Trained | None = None,
 ) -> TextCorpus:
     """Returns the prepared text of files and folders; raises ValueError if there are none."""
     from towers.data.prepared import TextPreparation, prepare_texts
@@ -188,8 +170,9 @@ def prepare(
         )
     own = {"text": fields.settings(), "field": fields.text_field}
     settings = TextPreparation(**common.arguments_for(TextPreparation, fields, **own))
-    how: dict[str, Any] = {"codec": codec, "trained": trained, "part": fields.part}
-    return prepare_texts(paths, settings, CACHE, processes=processes, write=write, **how)
+    how = {} if trained is None else {"codec": trained.text, "trained": trained.key}
+    how |= {"processes": processes, "part": fields.part}
+    return prepare_texts(paths, settings, CACHE, write=write, **how)
 
 
 def make_model(fields: Fields, data: Data) -> keras.Model:
@@ -238,7 +221,6 @@ RECIPE = Recipe(
     unit="tokens",
     command="generate",
     make_data=make_data,
-    remake_data=remake_data,
     make_model=make_model,
     initialize=initialize,
     make_tower_fn=make_tower_fn,

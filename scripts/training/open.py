@@ -116,7 +116,7 @@ def open_recipe(
     equal = {**plan.common_settings(), "towers (--towers)": len(chosen.towers)}
     towers.processes.check_settings(processes, equal)
     recipe, precision = plan.recipe, options.engine.precision
-    data = open_data(recipe, options.data, options.seed, precision, processes, output.write)
+    data = open_data(recipe, options.data, options.seed, precision, processes, write=output.write)
     if data.train.steps_per_epoch < 1:
         raise ValueError(f"The data of {recipe.name} has no batches: it is empty or too small.")
     trial = before and before.get("trial")

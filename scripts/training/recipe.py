@@ -43,6 +43,20 @@ class Data(NamedTuple):
         return self.evaluated != "test"
 
 
+class Trained(NamedTuple):
+    """What a trained run knows of its data.
+
+    Attributes:
+        about: as in its `Data`.
+        key: as in its `Data`.
+        text: its codec, if other files are evaluated with it.
+    """
+
+    about: Any
+    key: str | None
+    text: Any
+
+
 class AnswerEvaluator(Protocol):
     """Judges the answers of a model, where a loss alone does not tell."""
 
@@ -61,10 +75,8 @@ class Recipe:
         name: the module's name.
         fields: the `Fields` of a run.
         make_data: `make_data(fields, folder, seed) -> Data`; it gets a list of paths instead of a
-            folder if the recipe takes files. It may take `write`, for what it says.
-        remake_data: `remake_data(fields, paths, seed, about, text, key) -> Data` for a trained run,
-            with what its data was about, its codec if these are other files, and the key of its
-            own data; None if `make_data` does it.
+            folder if the recipe takes files. It may take `write`, for what it says, and `trained`,
+            the `Trained` run that is evaluated with the data, or None.
         make_model: `make_model(fields, data) -> keras.Model`; it uses only `data.text`.
         make_tower_fn: `make_tower_fn(fields, model, training) -> tower_fn`.
         initialize: `initialize(fields, model, data)` assigns initial values that the data tells;
@@ -90,7 +102,6 @@ class Recipe:
     make_data: Callable[..., Data]
     make_model: Callable[..., Any]
     make_tower_fn: Callable[..., Callable[..., Any]]
-    remake_data: Callable[..., Data] | None = None
     initialize: Callable[..., None] | None = None
     data_set: str | None = None
     takes_files: bool = False

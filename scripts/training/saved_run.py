@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import itertools
 import warnings
 from collections.abc import Callable
@@ -17,7 +16,7 @@ from towers.data.prepared import digest_of
 from towers.data.text import LineCodec, TextCodec
 from towers.scripts.training.catalogue import restore_recipe
 from towers.scripts.training.options import DeviceOptions, EvaluateOptions, ModelOptions
-from towers.scripts.training.recipe import Data, Recipe
+from towers.scripts.training.recipe import Data, Recipe, Trained
 from towers.scripts.training.run_directory import RunDirectory
 from towers.scripts.training.session import Measure, Session, choose_devices, open_session
 from towers.scripts.wrong_input import as_many_as_fit
@@ -132,23 +131,18 @@ def open_evaluation(options: EvaluateOptions) -> tuple[Session, towers.checkpoin
         check_dynamic(record, is_other)
         options = dataclasses.replace(options, overrides=(*DYNAMIC, *options.overrides))
     recipe = restore_recipe(record["recipe"], fields, options.overrides)
-    if recipe.remake_data is not None:
-        text = None
-        if is_other and directory.text.exists():
-            codec = LineCodec if recipe.command == "generate" else TextCodec
-            text = load_text(directory, record.get("text_digest"), codec)
-        known = {"about": record.get("about"), "key": record.get("data_key")}
-        remake = functools.partial(recipe.remake_data, text=text, **known)
-        recipe = dataclasses.replace(recipe, make_data=remake)
+    text = None
+    if directory.text.exists():
+        codec = LineCodec if recipe.command == "generate" else TextCodec
+        text = load_text(directory, record.get("text_digest"), codec)
     session = open_session(
         recipe,
         data=options.data or record["data"],
         devices=options.devices,
         seed=record["seed"],
         precision=record["precision"],
+        trained=Trained(record.get("about"), record.get("data_key"), text if is_other else None),
     )
-    if directory.text.exists():
-        load_text(directory, record.get("text_digest"), type(session.data.text))
     check_text(directory.text, session.data.text)
     check_classes(record.get("about"), session.data.about)
     is_changed = session.data.key not in (None, record.get("data_key"))

@@ -18,7 +18,7 @@ from towers.scripts.options.setting import arguments_for
 from towers.scripts.shown import show
 from towers.scripts.training.catalogue import DATA_SETS
 from towers.scripts.training.options import DeviceOptions, TrainOptions
-from towers.scripts.training.recipe import AnswerEvaluator, Data, Recipe
+from towers.scripts.training.recipe import AnswerEvaluator, Data, Recipe, Trained
 
 # Takes what is called after each batch, and returns means over the test data.
 Measure = Callable[[Callable[[], object]], dict[str, float]]
@@ -80,15 +80,16 @@ def open_session(
     devices: DeviceOptions,
     seed: int,
     precision: str,
+    trained: Trained | None = None,
 ) -> Session:
-    """Returns the session of a recipe, in this process alone.
+    """Returns the session of a recipe, or of a run of it, in this process alone.
 
     Raises:
         ValueError: the devices or the data cannot be used.
         OSError: a file cannot be read.
     """
     chosen, alone = choose_devices(devices), towers.processes.Processes()
-    batches = open_data(recipe, data, seed, precision, alone)
+    batches = open_data(recipe, data, seed, precision, alone, trained=trained)
     placement = towers.Placement(chosen.groups, devices.parameters)
     return make_session(recipe, batches, chosen, placement, alone)
 
@@ -99,7 +100,9 @@ def open_data(
     seed: int,
     precision: str,
     processes: towers.processes.Processes,
+    *,
     write: Callable[[str], None] = show,
+    trained: Trained | None = None,
 ) -> Data:
     """Sets the precision and the seed of a session, and returns its data, equal in all processes.
 
@@ -108,8 +111,11 @@ def open_data(
     towers.steps.set_precision(precision)
     keras.utils.set_random_seed(seed)
     with processes.chief_first():  # It fills the caches that the others then find.
-        takes_write = "write" in inspect.signature(recipe.make_data).parameters
-        told = {"write": write} if takes_write else {}
+        takes, others = (
+            inspect.signature(recipe.make_data).parameters,
+            {"write": write, "trained": trained},
+        )
+        told = {name: one for name, one in others.items() if name in takes}
         batches = recipe.make_data(recipe.fields, data_paths(recipe, data), seed, **told)
     towers.processes.check_settings(processes, {"the data's content": batches.key})
     return batches
