@@ -1,40 +1,14 @@
-"""The claim of a run directory: locked, then checked, it holds a run that goes on or is free."""
+"""The claim of a run directory: it holds a run that goes on, or is free."""
 
 from __future__ import annotations
 
-import contextlib
 import json
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import towers
 from towers.scripts.training.run_directory import IDENTITY, RunDirectory
 from towers.scripts.wrong_input import as_many_as_fit
 
-if TYPE_CHECKING:
-    from towers.scripts.training.plan import Plan
-
 SHOWN = 100  # Characters of the differences that an error lists.
-
-
-@contextlib.contextmanager
-def claim(plan: Plan) -> Iterator[dict[str, Any] | None]:
-    """The scope in which this process alone trains in the directory of a plan.
-
-    It yields what the run that goes on there recorded, or None where one begins. Only the chief of
-    several processes locks the directory: it writes the run's files.
-
-    Raises:
-        ValueError: another process trains there, or the directory holds another run or other files.
-        OSError: it cannot be written.
-    """
-    with contextlib.ExitStack() as lock:
-        if plan.is_chief:
-            try:
-                lock.enter_context(towers.checkpoints.locked(plan.directory.path))
-            except OSError as error:
-                raise plan.directory.failure(error) from error
-        yield find_run(plan.directory, plan.record, overwrite=plan.options.overwrite)
 
 
 def find_run(

@@ -10,7 +10,7 @@ import pathlib
 import re
 import shutil
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import towers
@@ -106,6 +106,21 @@ class RunDirectory:
                 f"{', '.join(sorted(found - LEFTOVERS)[:3])}). Choose another directory, such as "
                 f"--run-dir {self.free_name}."
             )
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """The scope in which no other process trains here.
+
+        Raises:
+            ValueError: another one does.
+            OSError: the directory cannot be written.
+        """
+        with contextlib.ExitStack() as lock:
+            try:
+                lock.enter_context(towers.checkpoints.locked(self.path))
+            except OSError as error:
+                raise self.failure(error) from error
+            yield
 
     def begin(
         self,
