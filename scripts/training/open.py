@@ -11,7 +11,6 @@ import towers
 from towers.data.prepared import digest_of
 from towers.ground.durable import write_file
 from towers.ground.progress import count_of, waiting
-from towers.scripts.training.claim import find_run
 from towers.scripts.training.config import config_text
 from towers.scripts.training.engine import (
     choose_placement,
@@ -60,7 +59,7 @@ def open_run(plan: Plan, before: dict[str, Any] | None) -> Iterator[OpenRun]:
         closing.callback(output.close)
         session, record = open_recipe(plan, before, output)
         if before is not None:  # The content of the data is known now.
-            before = find_run(plan.directory, record)
+            before = plan.directory.find_run(record)
         total_steps = (
             options.steps or session.recipe.fields.epochs * session.data.train.steps_per_epoch
         )
@@ -255,7 +254,7 @@ def begin(run: OpenRun, before: dict[str, Any] | None) -> None:
     """Records the run, in the chief and in every process that does not share its disk."""
     directory, session = run.plan.directory, run.session
     with session.processes.chief_first():
-        if run.plan.is_chief or find_run(directory, run.record) is None:
+        if run.plan.is_chief or directory.find_run(run.record) is None:
             directory.begin(run.record, session.devices.towers, before, session.processes.count)
             text = config_text(session.recipe, run.plan.options)
             write_file(directory.config, text.encode("utf-8"))

@@ -11,7 +11,6 @@ from typing import Any
 import towers
 from towers.scripts.options.flags import words_to_continue
 from towers.scripts.shown import decimals, show
-from towers.scripts.training.claim import find_run
 from towers.scripts.training.open import OpenRun, open_run
 from towers.scripts.training.options import TrainOptions
 from towers.scripts.training.plan import plan_run
@@ -39,7 +38,7 @@ def run_recipe(recipe: Recipe, options: TrainOptions, after_save: Callable[[], N
             plan = plan_run(recipe, options)
             if plan.is_chief:  # Of several processes it alone writes the run's files.
                 scope.enter_context(plan.directory.locked())
-            before = find_run(plan.directory, plan.record, overwrite=options.overwrite)
+            before = plan.directory.find_run(plan.record, overwrite=options.overwrite)
             try:
                 opened = scope.enter_context(open_run(plan, before))
             except towers.StopTraining as stop:

@@ -1,4 +1,4 @@
-"""A run's directory: what ran, in run.json, and where its checkpoints and curves are."""
+"""A run's directory: what ran, in run.json, whether it goes on, and where its files are."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ import towers
 from towers.ground.checkpoint_names import BEST, OF_STEP, SUFFIX
 from towers.ground.quiet import import_tensorflow_quietly
 from towers.scripts.training.fields import in_words_of_today
+from towers.scripts.wrong_input import as_many_as_fit
 
 # What must not change while a run goes on; devices, placement and reports may.
 IDENTITY = ("recipe", "fields", "seed", "precision", "batch_norm", "updates")
@@ -56,6 +57,7 @@ OWN_FIELDS_BEFORE: dict[str, dict[str, Any]] = {
 FIELDS_BEFORE = {
     recipe: {**WITHOUT_AVERAGES, **fields} for recipe, fields in OWN_FIELDS_BEFORE.items()
 }
+SHOWN = 100  # Characters of the differences that an error lists.
 RUNS = pathlib.Path("runs")  # Where `towers train` makes directories.
 # What a process that was killed may leave where no run has begun.
 LEFTOVERS = {".lock", ".run.json.partial"}
@@ -97,16 +99,6 @@ class RunDirectory:
         numbers = itertools.count(2)
         return next(one for n in numbers if not os.path.lexists(one := f"{path}-{n}"))
 
-    def check_free(self) -> None:
-        """Raises ValueError unless the directory, which holds no run, is absent or empty."""
-        found = {entry.name for entry in self.path.iterdir()} if self.path.exists() else set()
-        if found - LEFTOVERS:
-            raise ValueError(
-                f"{self.path} is not empty and holds no run (found "
-                f"{', '.join(sorted(found - LEFTOVERS)[:3])}). Choose another directory, such as "
-                f"--run-dir {self.free_name}."
-            )
-
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """The scope in which no other process trains here.
@@ -121,6 +113,38 @@ class RunDirectory:
             except OSError as error:
                 raise self.failure(error) from error
             yield
+
+    def find_run(self, record: dict[str, Any], *, overwrite: bool = False) -> dict[str, Any] | None:
+        """Returns what the run here recorded if it goes on, or None where one may begin.
+
+        A run that saved no checkpoint gives way to another.
+
+        Raises:
+            ValueError: the directory holds another run, or other files.
+        """
+        if not self.exists:
+            self._check_free()
+            return None
+        if overwrite:
+            return None
+        try:
+            before = self.read()
+            check_same(before, record, self)
+        except ValueError:
+            if self.is_unsaved:
+                return None
+            raise
+        return before
+
+    def _check_free(self) -> None:
+        """Raises ValueError unless this, which holds no run, is absent or empty."""
+        found = {entry.name for entry in self.path.iterdir()} if self.path.exists() else set()
+        if found - LEFTOVERS:
+            raise ValueError(
+                f"{self.path} is not empty and holds no run (found "
+                f"{', '.join(sorted(found - LEFTOVERS)[:3])}). Choose another directory, such as "
+                f"--run-dir {self.free_name}."
+            )
 
     def begin(
         self,
@@ -203,6 +227,37 @@ class RunDirectory:
         import_tensorflow_quietly()
         checkpoint = towers.checkpoints.CheckpointFolder(self.checkpoints).latest()
         return None if checkpoint is None else checkpoint.state.get("run")
+
+
+def check_same(before: dict[str, Any], now: dict[str, Any], directory: RunDirectory) -> None:
+    """Raises ValueError that lists what differs between the run of a directory and this one."""
+    differences = []
+    for key in IDENTITY:
+        if key == "fields":
+            is_same = before["recipe"] == now["recipe"]
+            differences += different_fields(before[key], now[key]) if is_same else []
+        elif before[key] != now[key]:
+            differences.append(f"{key}: {before[key]} before, {now[key]} now")
+    is_other = "data_key" in now and before.get("data_key") != now["data_key"]
+    if is_other:
+        differences.append("the content of the data, or how it is prepared")
+    grown = f", with --init-from {directory.path} if the data grew" * is_other
+    if differences:
+        raise ValueError(
+            f"{directory.path} holds a run that cannot continue with these settings: "
+            f"{as_many_as_fit(differences, '; ', SHOWN)}. Use the earlier settings, choose "
+            f"another directory (--run-dir {directory.free_name}{grown}), or replace that run with "
+            "--overwrite."
+        )
+
+
+def different_fields(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """Returns the differences between two runs' fields; only `epochs` may differ."""
+    return [
+        f"{name}: {before.get(name, 'absent')} before, {now.get(name, 'absent')} now"
+        for name in {**before, **now}
+        if name != "epochs" and before.get(name) != json.loads(json.dumps(now.get(name)))
+    ]
 
 
 def complete(record: Any) -> dict[str, Any]:

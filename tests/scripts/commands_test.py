@@ -21,7 +21,7 @@ from towers.scripts.main import COMMANDS, main
 from towers.scripts.options.setting import meanings_of, settings_of
 from towers.scripts.training import recipe
 from towers.scripts.training.catalogue import find_recipe, recipe_names, restore_recipe
-from towers.scripts.training.claim import different_fields
+from towers.scripts.training.run_directory import different_fields
 
 TINY = ["--batch-size", "100", "--set", "filters=2,3", "--set", "hidden_size=4"]
 FASHION_MNIST = CORPORA / "fashion_mnist"

@@ -4,7 +4,6 @@ import json
 
 from tests.file_faults import Watch
 from towers.data.text import TextCodec, TextSettings, build_vocabulary
-from towers.scripts.training.claim import find_run
 from towers.scripts.training.run_directory import FIELDS_BEFORE, RunDirectory
 
 RECORD = {
@@ -17,7 +16,7 @@ TEXT = TextCodec(TextSettings("en"), build_vocabulary({"hello": 2, "world": 1}, 
 def begin(path):
     """Checks the directory, records a run and saves its text, as `towers train` does."""
     directory = RunDirectory(path)
-    directory.begin(RECORD, ["CPU"], find_run(directory, RECORD), 1)
+    directory.begin(RECORD, ["CPU"], directory.find_run(RECORD), 1)
     TEXT.save(directory.text)
 
 

@@ -16,7 +16,6 @@ from tests.programs import exit_code
 from tests.scripts.training.beginning import RECORD, TEXT, begin, begin_and_die, begin_and_report
 from towers.scripts.main import main
 from towers.scripts.training.catalogue import find_recipe, recipe_names, restore_recipe
-from towers.scripts.training.claim import find_run
 from towers.scripts.training.run_directory import FIELDS_BEFORE, RunDirectory
 from towers.scripts.training.saved_run import check_text
 
@@ -101,13 +100,13 @@ def test_a_run_from_before_a_field_goes_on_with_what_it_meant(tmp_path, monkeypa
         return {**RECORD, "fields": {**RECORD["fields"], **new}}
 
     with pytest.raises(ValueError, match="max_repeats: absent before, 0 now"):
-        find_run(directory, now(max_repeats=0))
+        directory.find_run(now(max_repeats=0))
     monkeypatch.setitem(FIELDS_BEFORE, RECORD["recipe"], {"max_repeats": 0})
-    assert find_run(directory, now(max_repeats=0))["fields"]["max_repeats"] == 0
+    assert directory.find_run(now(max_repeats=0))["fields"]["max_repeats"] == 0
     with pytest.raises(ValueError, match="max_repeats: 0 before, 9 now"):
-        find_run(directory, now(max_repeats=9))
+        directory.find_run(now(max_repeats=9))
     with pytest.raises(ValueError, match=r"before, stories now\. Use") as error:
-        find_run(directory, {**now(context=1), "recipe": "stories"})
+        directory.find_run({**now(context=1), "recipe": "stories"})
     assert "context" not in str(error.value)
 
 
