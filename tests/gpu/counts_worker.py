@@ -90,7 +90,7 @@ def pinned(copies):
 
 def upload_bytes(step):
     """Returns the size of each vector in which the parameters travel to a tower."""
-    names = re.compile(r"upload/(concat(_\d+)?|DeepCopy(_\d+)?)")
+    names = re.compile(r"inputs/(concat(_\d+)?|DeepCopy(_\d+)?)")
     vectors = [op.outputs[0] for op in step.graph.get_operations() if names.fullmatch(op.name)]
     return [vector.dtype.size * vector.shape.num_elements() for vector in vectors]
 

@@ -95,8 +95,7 @@ class Tower:
         """Returns the variables' values by the variable's id, each read once.
 
         Args:
-            upload: the values that travel to this tower with those of other variables; None if
-                each travels alone.
+            upload: the values that all towers share; None if each reads a copy of its own.
         """
         with tf.name_scope("parameters"):
             arrived = {} if upload is None else upload.values(self.device)

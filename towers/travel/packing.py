@@ -24,11 +24,11 @@ PACK_BYTES = 4 * 2**20
 def upload_for(
     variables: Sequence[keras.Variable], sources: Sequence[str], towers: Sequence[str]
 ) -> Upload | None:
-    """Returns the upload that towers on GPUs share; None if no tower needs one."""
-    if len(sources) > 1 or not any(needs_upload(sources[0], tower) for tower in towers):
+    """Returns the upload that the towers share; None if each reads a copy of its own."""
+    if len(sources) > 1:
         return None
-    with tf.name_scope("upload"), tf.device(sources[0]):
-        return Upload(variables, sources[0])
+    with tf.name_scope("inputs"), tf.device(sources[0]):
+        return Upload(variables, sources[0], towers)
 
 
 def needs_upload(source: str, tower: str) -> bool:
@@ -41,7 +41,7 @@ def needs_upload(source: str, tower: str) -> bool:
 
 
 class Upload:
-    """The values of variables, read once and joined on the current device.
+    """The values of variables, read once on the current device, and joined for towers on GPUs.
 
     The vectors are made by an op whose result goes to GPUs only, so that TensorFlow puts it into
     page-locked memory: a GPU fetches it without help from the host. A variable's own memory is not
@@ -50,13 +50,14 @@ class Upload:
     What is no floating-point number stays out: it is read alone.
     """
 
-    def __init__(self, variables: Sequence[keras.Variable], source: str):
+    def __init__(self, variables: Sequence[keras.Variable], source: str, towers: Sequence[str]):
         self._source = source
         self._variables = list(filter(is_floating, variables))
         values = [tf.convert_to_tensor(variable.value) for variable in self._variables]
+        is_needed = any(needs_upload(source, tower) for tower in towers)
         self._groups = [
             (join_aligned([values[index] for index in indices]), indices)
-            for indices in indices_by_dtype(values)
+            for indices in (indices_by_dtype(values) if is_needed else ())
         ]
         self._values = values
 
@@ -64,11 +65,12 @@ class Upload:
         """Returns each value on the current device, by the variable's id.
 
         Args:
-            device: the tower's device; without a need for an upload, nothing comes back.
+            device: the tower's device.
         """
         values: dict[int, Any] = {}
         if not needs_upload(self._source, device):
-            return values
+            pairs = zip(self._variables, self._values, strict=True)
+            return {id(variable): tf.identity(value) for variable, value in pairs}
         for vector, indices in self._groups:
             pieces = cut_aligned(tf.identity(vector), [self._values[index] for index in indices])
             for index, piece in zip(indices, pieces, strict=True):

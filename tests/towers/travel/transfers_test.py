@@ -19,13 +19,28 @@ def packed(monkeypatch):
         monkeypatch.setattr(module, "needs_upload", lambda source, tower: source != tower)
 
 
-def test_only_gpus_beside_variables_on_the_cpu_need_an_upload():
-    variables = [keras.Variable(np.ones(3, np.float32))]
+@pytest.mark.parametrize(
+    "source, towers, are_joined",
+    [
+        ("/CPU:0", ["/CPU:1", "/CPU:2"], False),
+        ("/GPU:0", ["/GPU:0", "/GPU:1"], False),
+        ("/CPU:0", ["/CPU:0", "/GPU:0"], True),
+    ],
+)
+def test_values_are_joined_for_gpus_beside_variables_on_the_cpu_only(source, towers, are_joined):
+    variables = [keras.Variable(np.ones(size, np.float32)) for size in (3, 4)]
+
+    def run():
+        upload_for(variables, [source], towers)
+
+    graph = tf.function(run, autograph=False).get_concrete_function().graph
+    joined = [op for op in graph.get_operations() if op.type.startswith("Concat")]
+    assert bool(joined) == are_joined
+
+
+def test_towers_with_copies_of_their_own_share_no_reads():
     own_copies = ["/CPU:0", "/GPU:1"]
-    assert upload_for(variables, ["/CPU:0"], ["/CPU:1", "/CPU:2"]) is None
-    assert upload_for(variables, ["/GPU:0"], ["/GPU:0", "/GPU:1"]) is None
-    assert upload_for(variables, own_copies, own_copies) is None
-    assert upload_for(variables, ["/CPU:0"], ["/CPU:0", "/GPU:0"]) is not None
+    assert upload_for([keras.Variable(np.ones(3))], own_copies, own_copies) is None
 
 
 def test_aligned_tensors_come_apart_as_they_were():
@@ -55,7 +70,7 @@ def test_tables_integers_and_what_no_tower_uses_stay_out_of_the_upload(packed):
     weights = keras.Variable(np.arange(4, dtype=np.float32))
     other = keras.Variable(np.ones(2, np.float32))
     shared = SharedVariables([table, counter, half, weights, other], [table], unused=[other])
-    values = Upload(shared.read_whole, "/CPU:0").values("/CPU:1")
+    values = Upload(shared.read_whole, "/CPU:0", ["/CPU:1"]).values("/CPU:1")
     assert set(values) == {id(half), id(weights)}
     np.testing.assert_array_equal(values[id(weights)], weights.numpy())
     np.testing.assert_array_equal(values[id(half)], half.numpy())
@@ -98,7 +113,10 @@ def test_a_step_with_packed_values_trains_as_one_without(num_towers, packed, mon
         np.testing.assert_array_equal(packed_weights, weights)
 
 
-def test_an_upload_is_read_once_for_all_towers(packed):
+@pytest.mark.parametrize("are_joined", [False, True])
+def test_variables_are_read_once_for_all_towers(are_joined, request):
+    if are_joined:
+        request.getfixturevalue("packed")
     keras.utils.set_random_seed(1)
     model = helpers.dense_model()
     step, _ = helpers.build_step(
