@@ -192,32 +192,26 @@ def choose_checkpoint(
 ) -> towers.checkpoints.Checkpoint:
     """Returns the best checkpoint of a run, its latest, or that of a step.
 
-    If the run keeps averages of its weights, they are the checkpoint's variables.
+    Where nothing was held out to choose by, the latest is the best. If the run keeps averages of
+    its weights, they are the checkpoint's variables.
     """
     folder = towers.checkpoints.CheckpointFolder(directory.checkpoints)
+    checkpoint = None
     if which.isdigit():
         checkpoint = folder.of_step(int(which))
-    else:
-        checkpoint = best_or_latest(directory, folder, which == "best" and record["chooses"])
-    keeps_averages = record["fields"].get("ema_momentum") and checkpoint.step
-    return with_averages(checkpoint) if keeps_averages else checkpoint
-
-
-def best_or_latest(
-    directory: RunDirectory, folder: towers.checkpoints.CheckpointFolder, chooses: bool
-) -> towers.checkpoints.Checkpoint:
-    """Returns the best checkpoint; where nothing was held out to choose by, the latest is it."""
-    try:
-        checkpoint = folder.best() if chooses else None
-    except towers.checkpoints.DamagedCheckpointError as error:
-        raise ValueError(f"{error} Use --checkpoint latest for the one saved last.") from error
+    elif which == "best" and record["chooses"]:
+        try:
+            checkpoint = folder.best()
+        except towers.checkpoints.DamagedCheckpointError as error:
+            raise ValueError(f"{error} Use --checkpoint latest for the one saved last.") from error
     checkpoint = checkpoint or folder.latest()
     if checkpoint is None:
         raise ValueError(
             f"{directory.path} has no checkpoint yet. Train longer, or save more often with "
             "--checkpoint-every."
         )
-    return checkpoint
+    keeps_averages = record["fields"].get("ema_momentum") and checkpoint.step
+    return with_averages(checkpoint) if keeps_averages else checkpoint
 
 
 def with_averages(checkpoint: towers.checkpoints.Checkpoint) -> towers.checkpoints.Checkpoint:
