@@ -7,7 +7,6 @@ from typing import Any
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 import towers
 from towers.scripts.diagnosis.findings import OK, WARNING, WRONG, Finding
@@ -58,25 +57,18 @@ def weights_after_steps(
     devices: Sequence[str], parameters: str, exchange: str = "packs"
 ) -> list[np.ndarray]:
     """Returns a small network's weights after a few steps, in float64."""
-    placement = towers.Placement(tuple(devices), parameters, exchange)
     keras.utils.set_random_seed(0)
-    with placement.scope():
-        layers = [keras.layers.Dense(8, "tanh", dtype="float64"),
-                  keras.layers.Dense(CLASSES, dtype="float64")]  # fmt: skip
+    layers = [keras.layers.Dense(8, "tanh", dtype="float64"),
+              keras.layers.Dense(CLASSES, dtype="float64")]  # fmt: skip
+    with towers.Placement(tuple(devices), parameters, exchange).scope():
         model = keras.Sequential([keras.Input((FEATURES,), dtype="float64"), *layers])
-        optimizer = keras.optimizers.SGD(0.5)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, dtype="float64")
+    model.compile(keras.optimizers.SGD(0.5), loss)
     random = np.random.default_rng(0)
     features = random.normal(size=(STEPS * ROWS, FEATURES))
     labels = random.integers(CLASSES, size=STEPS * ROWS)
-    dataset = tf.data.Dataset.from_tensor_slices((features, labels)).batch(ROWS)
-    batches = towers.batches_from(dataset)
-
-    def tower_fn(batch: Any) -> Any:
-        inputs, classes = batch
-        logits = model(inputs, training=True)
-        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(classes, logits)
-        return tf.reduce_sum(losses), tf.size(classes), {}
-
-    step = towers.build_train_step(tower_fn, model, optimizer, placement, batches)
-    towers.Trainer(step, batches, []).train(epochs=1)
+    towers.fit(
+        model, features, labels, batch_size=ROWS, shuffle=False, verbose=0,
+        towers=devices, parameters=parameters, exchange=exchange,
+    )  # fmt: skip
     return [variable.numpy() for variable in model.variables]
