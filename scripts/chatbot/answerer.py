@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol
 import keras
 import numpy as np
 import tensorflow as tf
+from keras.utils import pad_sequences
 
 from towers.data.text import Question, TextCodec, Vocabulary
 from towers.ground.progress import counted
@@ -74,7 +75,7 @@ class Answerer:
         for start in counted(range(0, len(order), BATCH_SIZE), "answering"):
             rows = order[start : start + BATCH_SIZE]
             batch = [encoded[row] for row in rows]
-            ids = pad([question.ids for question in batch])
+            ids = pad_sequences([question.ids for question in batch], padding="post", value=PAD)
             decoded = self._graph()(tf.constant(ids), tf.constant([seed, start], tf.int64))
             for row, found in zip(rows, self._read(decoded, batch), strict=True):
                 answers[row] = found
@@ -145,14 +146,6 @@ def copying(model: keras.Model, questions: tf.Tensor, copies: range) -> tuple[De
         return tf.concat([before, own, behind], -1), (after, state[1])
 
     return step, (model.start(questions), missing)
-
-
-def pad(rows: Sequence[Sequence[int]]) -> np.ndarray:
-    """Returns the rows as int32 [rows, length of the longest], filled with padding."""
-    padded: Any = np.full((len(rows), max(map(len, rows))), PAD, np.int32)
-    for index, row in enumerate(rows):
-        padded[index, : len(row)] = row
-    return padded
 
 
 def make_decoding(options: DecodingOptions, max_length: int) -> Decoding:

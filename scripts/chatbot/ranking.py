@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 import tensorflow as tf
+from keras.utils import pad_sequences
 
 from towers.data.text import TextCodec
 from towers.ground.progress import counted
@@ -16,7 +17,6 @@ from towers.ground.special_ids import PAD, UNKNOWN
 from towers.models.answering import decoder_inputs
 from towers.models.decoding import read_once
 from towers.models.linear_cross_entropy import log_probabilities
-from towers.scripts.chatbot.answerer import pad
 
 NUM_CANDIDATES = 10
 BATCH_TOKENS = 4096  # The answers' tokens in one batch.
@@ -82,7 +82,8 @@ class AnswerRanker:
         rows = self._encode(questions, answers)
         sums = np.zeros([2, len(answers)])
         for indices in counted([*batches_by_length(rows)], "ranking"):
-            question, answer = (pad([part[index] for index in indices]) for part in rows)
+            parts = ([part[index] for index in indices] for part in rows)
+            question, answer = (pad_sequences(part, padding="post", value=PAD) for part in parts)
             sums[:, indices] = self._graph()(tf.constant(question), tf.constant(answer)).numpy()
         return sums[0], sums[1]
 
