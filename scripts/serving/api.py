@@ -8,7 +8,6 @@ import hmac
 import json
 import logging
 import time
-from collections.abc import AsyncIterator, Iterable
 from concurrent.futures import Future
 from typing import Any
 
@@ -122,7 +121,7 @@ class Service:
         if not asked.stream:
             return JSONResponse(completion(replies, self.name))
         return StreamingResponse(
-            one_by_one(events(replies, self.name, with_usage=asked.with_usage)),
+            events(replies, self.name, with_usage=asked.with_usage),
             media_type="text/event-stream",
             headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
         )
@@ -232,13 +231,6 @@ async def until_left(request: Request) -> None:
     """Returns when the client of a request, whose body was read, has left."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
-
-
-async def one_by_one(parts: Iterable[str]) -> AsyncIterator[str]:
-    """Yields the parts of a response; others get their turn in between."""
-    for part in parts:
-        yield part
-        await asyncio.sleep(0)
 
 
 def sender(content: bytes, media_type: str) -> Any:
