@@ -33,7 +33,8 @@ class Rules(NamedTuple):
             position: number of tokens so far.
         """
         logits = tf.cast(logits, tf.float32)
-        not_allowed = self._not_allowed(tf.shape(logits)[1])[None, :]
+        ids = tf.range(tf.shape(logits)[1])
+        not_allowed = tf.reduce_any(ids[:, None] == tf.constant(self.forbidden, tf.int32), 1)
         if self.decoding.repetition_penalty != 1.0:
             penalty = self.decoding.repetition_penalty
             penalised = tf.where(logits > 0, logits / penalty, logits * penalty)
@@ -47,14 +48,6 @@ class Rules(NamedTuple):
             possible = tf.reduce_any(~repeated & (logits > -float("inf")), 1, keepdims=True)
             logits = tf.where(repeated & possible, -float("inf"), logits)
         return tf.nn.log_softmax(logits)
-
-    def _not_allowed(self, vocabulary_size: tf.Tensor) -> tf.Tensor:
-        """Returns which ids are never allowed, bool [vocabulary]."""
-        ids = tf.range(vocabulary_size)
-        not_allowed = tf.zeros_like(ids, tf.bool)
-        for forbidden_id in self.forbidden:
-            not_allowed |= tf.equal(ids, forbidden_id)
-        return not_allowed
 
 
 def occurs_before(
