@@ -11,6 +11,7 @@ import os
 import platform
 import signal
 import sys
+import traceback
 import typing
 import warnings
 from collections.abc import Collection, Sequence
@@ -231,10 +232,8 @@ def is_for_users(error: Exception) -> bool:
 
 def raising_module(error: Exception) -> str:
     """Returns the name of the module that raised an error."""
-    traceback = error.__traceback__
-    while traceback is not None and traceback.tb_next is not None:
-        traceback = traceback.tb_next
-    return "" if traceback is None else str(traceback.tb_frame.f_globals.get("__name__", ""))
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return str(frames[-1].f_globals.get("__name__", "")) if frames else ""
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import itertools
 import json
 from typing import Any
 
-from towers.scripts.options.setting import is_utf_8
+from towers.scripts.options.setting import is_of, is_utf_8
 from towers.scripts.serving.options import Limits, ServeOptions
 from towers.scripts.wrong_input import nearest
 
@@ -110,7 +110,7 @@ def read_chat_request(body: bytes, model: str, options: ServeOptions) -> ChatReq
         temperature=read_number(fields, "temperature", 2),
         top_p=read_number(fields, "top_p", 1),
         max_tokens=most or older,
-        seed=read_whole(fields, "seed", -(2**63), 2**63 - 1),
+        seed=read_whole(fields, "seed", 1 - 2**63, 2**63 - 1),
         stream=stream,
         with_usage=read_with_usage(fields, stream),
     )
@@ -244,7 +244,7 @@ def read_flag(fields: dict[str, Any], name: str) -> bool:
 def read_whole(fields: dict[str, Any], name: str, least: int, most: int) -> int | None:
     """Returns a whole number, None if it is not given."""
     value = fields.get(name)
-    if value is None or (is_number(value, int) and least <= value <= most):
+    if value is None or (is_of(int, value) and least <= value <= most):
         return value
     raise wrong(name, f"a whole number from {least} to {most}", shown(value))
 
@@ -254,14 +254,9 @@ def read_number(fields: dict[str, Any], name: str, most: int) -> float | None:
     value = fields.get(name)
     if value is None:
         return None
-    if not is_number(value, int, float) or not 0 <= value <= most:
+    if not is_of(float, value) or not 0 <= value <= most:
         raise wrong(name, f"a number from 0 to {most}", shown(value))
     return round(float(value), 2)
-
-
-def is_number(value: Any, *kinds: type) -> bool:
-    """Returns whether a value is a number of these kinds, as which Python counts flags too."""
-    return isinstance(value, kinds) and not isinstance(value, bool)
 
 
 def read_with_usage(fields: dict[str, Any], stream: bool) -> bool:
