@@ -156,21 +156,14 @@ def check_engine(options: TrainOptions) -> None:
             "--batch-norm first": engine.batch_norm == "first",
         }
         refuse_all("--deterministic", refused, "use a power of two and --batch-norm mean")
-    refuse_all(
-        f"--steps-per-call {engine.steps_per_call}",
-        {f"{name} {steps}": steps % engine.steps_per_call > 0 for name, steps in periods(options)},
-        "give a number that divides it evenly",
-    )
-
-
-def periods(options: TrainOptions) -> Iterator[tuple[str, int]]:
-    """Yields the flags of what reads the weights every so many steps, and the number of steps."""
-    steps = {
+    periods = {  # Of what reads the weights.
         "--evaluate-every": options.periods.evaluate_every,
         "--checkpoint-every": options.periods.checkpoint_every,
         "--histograms": options.output.histograms,
     }
-    yield from ((name, number) for name, number in steps.items() if number is not None)
+    calls = engine.steps_per_call
+    refused = {f"{name} {steps}": bool(steps and steps % calls) for name, steps in periods.items()}
+    refuse_all(f"--steps-per-call {calls}", refused, "give a number that divides it evenly")
 
 
 def refuse_all(option: str, refused: dict[str, bool], remedy: str) -> None:

@@ -106,8 +106,7 @@ def open_model(
     if devices is not None:
         choose_devices(devices)
     towers.steps.set_precision(record["precision"])
-    codec = TextCodec if command == "chat" else LineCodec
-    text = load_text(directory, record.get("text_digest"), codec)
+    text = load_text(directory, record, recipe)
     model = recipe.make_model(recipe.fields, Data(None, None, text))
     restore_model(model, chosen)
     description = f"{recipe.name}, step {chosen.step} of {directory.path}"
@@ -131,10 +130,7 @@ def open_evaluation(options: EvaluateOptions) -> tuple[Session, towers.checkpoin
         check_dynamic(record, is_other)
         options = dataclasses.replace(options, overrides=(*DYNAMIC, *options.overrides))
     recipe = restore_recipe(record["recipe"], fields, options.overrides)
-    text = None
-    if directory.text.exists():
-        codec = LineCodec if recipe.command == "generate" else TextCodec
-        text = load_text(directory, record.get("text_digest"), codec)
+    text = load_text(directory, record, recipe) if directory.text.exists() else None
     session = open_session(
         recipe,
         data=options.data or record["data"],
@@ -252,9 +248,10 @@ def check_text(saved: Path, text: Any) -> None:
         )
 
 
-def load_text(directory: RunDirectory, recorded: str | None, codec: type[TextCodec]) -> TextCodec:
+def load_text(directory: RunDirectory, record: dict[str, Any], recipe: Recipe) -> TextCodec:
     """Returns a run's codec; raises ValueError if the run recorded another one."""
-    text = codec.load(directory.text)
+    codec = TextCodec if recipe.command == "chat" else LineCodec
+    text, recorded = codec.load(directory.text), record.get("text_digest")
     if recorded is not None and digest_of(text) != recorded:
         raise ValueError(
             f"{directory.text} differs from what the run wrote, so words would get wrong ids. Put "
