@@ -11,21 +11,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 from towers.scripts.recipes import cifar10, mnist
-
-if TYPE_CHECKING:
-    from towers.data.images.image_set import ImageSet
-
-
-def load(folder: Path, split: str) -> ImageSet:
-    """Returns Fashion-MNIST's training or test images."""
-    from towers.data.images import idx
-
-    return idx.load(folder, split, name="fashion_mnist")
-
 
 RECIPE = dataclasses.replace(
     cifar10.RECIPE,
@@ -39,6 +26,8 @@ RECIPE = dataclasses.replace(
         weight_decay=0.00133,
     ),
     data_set="fashion_mnist",
-    make_data=functools.partial(cifar10.make_data, load=load),
+    make_data=functools.partial(
+        cifar10.make_data, load=functools.partial(mnist.load, name="fashion_mnist")
+    ),
     make_model=functools.partial(cifar10.make_model, shape=mnist.INPUT_SHAPE),
 )

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import keras
 
     from towers.data.images import augmentation
+    from towers.data.images.image_set import ImageSet
 
 INPUT_SHAPE, NUM_CLASSES = (28, 28, 1), 10
 
@@ -46,11 +47,18 @@ class Fields(ImageFields):
     label_smoothing: Annotated[float, common.FRACTION] = 0.0
 
 
+def load(folder: Path, split: str, *, name: str = "mnist") -> ImageSet:
+    """Returns the training or test images of a data set in MNIST's format."""
+    from towers.data.images import idx
+
+    return idx.load(folder, split, name=name)
+
+
 def make_data(fields: Fields, folder: Path, seed: int, *, name: str = "mnist") -> Data:
     """Returns the batches, pixels in [0, 1]."""
-    from towers.data.images import augmentation, idx
+    from towers.data.images import augmentation
 
-    train, test = (idx.load(folder, split, name=name) for split in ("train", "test"))
+    train, test = (load(folder, split, name=name) for split in ("train", "test"))
     scaled = augmentation.scaled()
     augmented = augmentation.Transform(scaled.operations + shifts(fields.augmentation))
     return image_data(fields, seed, (train, augmented), (test, scaled))
