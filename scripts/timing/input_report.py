@@ -86,19 +86,15 @@ def measure_waits(task: Task, num_steps: int) -> tuple[float, float]:
     """Returns for how many seconds the steps of a training waited, and how long they took."""
     train = task.data.train
     step = build_step(task, towers.Placement(task.groups))
-    waits, seconds = [], []
+    waits, ends = [], []
 
     def note(report: towers.StepReport) -> None:
         float(report.results.loss)  # Waits for the devices, so the times of steps do not mix.
         waits.append(max(report.waits))
         ends.append(time.perf_counter())
-        if len(ends) > 1:
-            seconds.append(ends[-1] - ends[-2])
 
-    ends: list[float] = []
-    total = WARM_UP_STEPS + num_steps
-    towers.Trainer(step, train, [note]).train(steps=total)
-    return sum(waits[WARM_UP_STEPS:]), sum(seconds[WARM_UP_STEPS - 1 :])
+    towers.Trainer(step, train, [note]).train(steps=WARM_UP_STEPS + num_steps)
+    return sum(waits[WARM_UP_STEPS:]), ends[-1] - ends[WARM_UP_STEPS - 1]
 
 
 def print_input(report: InputReport, task: Task, num_steps: int) -> None:

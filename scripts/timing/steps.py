@@ -122,10 +122,8 @@ def build_towers(task: Task, number: int, exchange: str | None) -> TimedRun:
 
     def timed(num_steps: int) -> float:
         ends: list[float] = []
-        results: list[Any] = []
 
         def note(report: towers.StepReport) -> None:
-            results[:] = [report.results]
             if not ends or report.step == num_steps:
                 float(report.results.loss)  # Waits for the devices.
             ends.append(time.perf_counter())
