@@ -65,10 +65,8 @@ class Session:
     def _evaluation_step(self) -> towers.engine.EvaluationStep:
         recipe, model, batches = self.recipe, self.model, self.data.test
         carried = carried_state(recipe, model, batches)
-        num_rows = (
-            None if carried is None else carried.num_rows
-        )  # A tower without a row would idle.
-        used = self.placement.first(num_rows)
+        # A tower without a row would idle.
+        used = self.placement.first(None if carried is None else carried.num_rows)
         tower_fn = recipe.make_tower_fn(recipe.fields, model, False)
         return towers.build_evaluation_step(tower_fn, model, used, batches, carried)
 
@@ -111,11 +109,9 @@ def open_data(
     towers.steps.set_precision(precision)
     keras.utils.set_random_seed(seed)
     with processes.chief_first():  # It fills the caches that the others then find.
-        takes, others = (
-            inspect.signature(recipe.make_data).parameters,
-            {"write": write, "trained": trained},
-        )
-        told = {name: one for name, one in others.items() if name in takes}
+        takes = inspect.signature(recipe.make_data).parameters
+        told = {"write": write, "trained": trained}
+        told = {name: one for name, one in told.items() if name in takes}
         batches = recipe.make_data(recipe.fields, data_paths(recipe, data), seed, **told)
     towers.processes.check_settings(processes, {"the data's content": batches.key})
     return batches
