@@ -89,24 +89,23 @@ def ask(call: Call, devices: Sequence[str], *, traces: bool = True, trains: bool
     """
     if not call.has_rows():
         return not_cut(call, "takes no dense tensor with rows")
-    rows = call.rows()
-    if call.leaves[rows[0]].shape[0] == 0:
+    if call.num_rows == 0:
         return not_cut(call, "takes no rows")
     with_all = traces and len(devices) > 1
     try:
         with unnoticed(call):
-            around = surroundings_of(call, rows) if traces else Surroundings()
+            around = surroundings_of(call) if traces else Surroundings()
             if around.refused:
                 return not_cut(call, around.refused)
-            ways = chosen(fitting_ways(call, rows, devices, with_all=with_all, read=around.read))
-            if traces and not isinstance(ways, str) and mixes_rows(call, rows):
+            ways = chosen(fitting_ways(call, devices, with_all=with_all, read=around.read))
+            if traces and not isinstance(ways, str) and mixes_rows(call):
                 ways = COUPLES
             if trains and len(ways) > 1 and not isinstance(ways, str) and is_chained(call):
                 ways = CHAINED
         couples, is_linear = False, True
         if around.sways_gradient and not isinstance(ways, str):  # A tape records again.
             gradient = call.with_gradient(ways)
-            couples, is_linear = ask_gradient(gradient, rows, devices, with_all=with_all)
+            couples, is_linear = ask_gradient(gradient, devices, with_all=with_all)
     except Exception as error:  # Of any kind: it is the user's code.
         return not_cut(call, f"cannot be called with a part of its rows ({summary(error)})")
     if isinstance(ways, str) or couples:
@@ -115,7 +114,7 @@ def ask(call: Call, devices: Sequence[str], *, traces: bool = True, trains: bool
     is_synchronized = any(getattr(one, "synchronized", False) for one in layers)
     not_in_step = ("" if around.is_closed else NOT_CLOSED) if is_linear else NOT_LINEAR
     return Answer(
-        CUT, rows, ways, "", around.fixed, is_synchronized, around.has_gradient, not_in_step
+        CUT, call.rows, ways, "", around.fixed, is_synchronized, around.has_gradient, not_in_step
     )
 
 
@@ -131,18 +130,14 @@ def unnoticed(call: Call) -> Iterator[None]:
         yield
 
 
-def ask_gradient(
-    call: Call, rows: Sequence[int], devices: Sequence[str], *, with_all: bool
-) -> tuple[bool, bool]:
+def ask_gradient(call: Call, devices: Sequence[str], *, with_all: bool) -> tuple[bool, bool]:
     """Returns whether a gradient couples rows, and whether it is linear; see `with_gradient`."""
-    size = int(call.leaves[rows[0]].shape[0])
-    _, count = next(shares(size, len(devices)))
-    part = {index: call.leaves[index][:count] for index in rows}
-    masks = {index: mask[:count] for index, mask in call.masks(rows).items()}
+    _, count = next(shares(call.num_rows, len(devices)))
+    part = call.part([one[:count] for one in call.cut()])
     with numbers_kept(), warnings.catch_warnings(), tf.device(devices[0]):
         warnings.simplefilter("ignore")
-        large, small = call.part(part, masks, CallScope(0)).outputs
-        found = fitting_ways(call, rows, devices, with_all=with_all)
+        large, small = part.outcome(CallScope(0)).outputs
+        found = fitting_ways(call, devices, with_all=with_all)
     couples = isinstance(found, str) or not all(map(is_of_rows, found[: 2 * len(large)]))
     return couples, all(map(is_multiple, large, small))
 
@@ -190,7 +185,6 @@ def chosen(found: list[set[Way]] | str) -> list[Way] | str:
 
 def fitting_ways(
     call: Call,
-    rows: Sequence[int],
     devices: Sequence[str],
     *,
     with_all: bool,
@@ -203,7 +197,7 @@ def fitting_ways(
             their number, such as a tenth of them, shows in no share.
         read: variables that the layer reads and that are not Keras's.
     """
-    size = int(call.leaves[rows[0]].shape[0])
+    size = call.num_rows
     spans = list(zip(devices, shares(size, len(devices)), strict=True))
     found: list[list[set[Way]]] = []
     for device, (start, count) in [*spans, *([(devices[0], (0, size))] if with_all else [])]:
@@ -213,9 +207,9 @@ def fitting_ways(
             is_moved = bool(found)  # First as they are.
             with tf.device(device), moved_in_place(read if is_moved else ()):
                 weights = moved_weights(call.layer, with_states=is_moved)
-                others = moved_arguments(call, rows) if is_moved else {}
+                others = moved_arguments(call) if is_moved else {}
                 is_alike = is_moved and count == size
-                columns = compare(call, rows, start, count, weights, others, is_alike=is_alike)
+                columns = compare(call, start, count, weights, others, is_alike=is_alike)
         except tf.errors.ResourceExhaustedError:
             if count < size or not found:
                 raise
@@ -247,7 +241,6 @@ def shares(size: int, num_towers: int) -> Iterator[tuple[int, int]]:
 
 def compare(
     call: Call,
-    rows: Sequence[int],
     start: int,
     count: int,
     weights: Mapping[int, tf.Tensor],
@@ -258,31 +251,25 @@ def compare(
     """Returns for each tensor the ways in which two parts of some rows make the whole.
 
     Args:
-        rows: the indices of the arguments that have rows.
         start, count: the first of the rows, and how many there are.
         weights: by the variable's id, a value in place of its own.
         others: by index, a value in place of an argument without rows.
         is_alike: whether the rows of one part become much the same.
     """
-    values = {index: call.leaves[index][start : start + count] for index in rows}
-    masks = {index: mask[start : start + count] for index, mask in call.masks(rows).items()}
+    rows = [one[start : start + count] for one in call.cut()]
     if count == 1:
-        values, masks, count = (*map(doubled, (values, masks)), 2)
+        rows, count = list(map(doubled, rows)), 2
     middle = count // 2 + (count > 2)  # Parts of different sizes tell more.
     for change in (alike_until, moved_from) if is_alike else (moved_from,):
-        values, masks = (
-            {index: change(one, middle) for index, one in each.items()} for each in (values, masks)
-        )
+        rows = [change(one, middle) for one in rows]
     cuts = [(0, count), (0, middle), (middle, count)]
     outcomes = []
     for first, stop in cuts:
         scope = CallScope(0)
         scope.state_mapping.update(weights)
-        part, own = (
-            {index: one[first:stop] for index, one in each.items()} for each in (values, masks)
-        )
+        part = call.part([one[first:stop] for one in rows], others)
         with draws_by_row(first, stop - first):
-            outcomes.append(call.part({**others, **part}, own, scope))
+            outcomes.append(part.outcome(scope))
     for leaf in (*tf.nest.flatten(outcomes[0].outputs), *outcomes[0].tensors()):
         if not isinstance(leaf, KNOWN):
             return f"returns or keeps a {type(leaf).__name__}, which towers do not join"

@@ -263,8 +263,7 @@ class LayerCalls:
         Layers that users wrote may read anything, each time something else. A function has one
         gradient, which has none of its own.
         """
-        is_small = call.num_rows(answer.rows) < len(self.devices)
-        if is_small or call.rows() != answer.rows:
+        if call.rows != answer.rows or call.num_rows < len(self.devices):
             with alone():
                 return call.whole()
         order = order_of_gradients(call.tensors(), call.layer.trainable_variables)
@@ -278,8 +277,9 @@ class LayerCalls:
         if functions[key] is None:
             return put_together(*self._cut(call, answer))
         function, outcome = functions[key]
+        tensors = [*call.tensors(), *call.masks().values()]
         with alone():
-            joined = function(call.tensors(), call.masks(answer.rows))
+            joined = function(tensors)
         return put_together(outcome, joined)
 
     def _compile(self, call: Call, answer: Answer, *, records: bool) -> tuple[Any, Outcome] | None:
@@ -290,15 +290,14 @@ class LayerCalls:
         """
         outcomes: list[Outcome] = []
 
-        def cut(tensors: list[tf.Tensor], masks: dict[int, tf.Tensor]) -> list[tf.Tensor]:
-            again = call.with_tensors(tensors, masks)
-            outcome, joined = self._cut(again, answer, for_function=records)
+        def cut(tensors: list[tf.Tensor]) -> list[tf.Tensor]:
+            outcome, joined = self._cut(call.with_tensors(tensors), answer, for_function=records)
             outcomes.append(outcome)
             return joined
 
         function = tf.function(cut, autograph=False, reduce_retracing=True)
         with alone():
-            function.get_concrete_function(call.tensors(), call.masks(answer.rows))
+            function.get_concrete_function([*call.tensors(), *call.masks().values()])
         outcome = outcomes[0]
         outputs = list(filter(is_differentiable, tf.nest.flatten(outcome.outputs)))
         if outcome.losses or outcome.stored or (records and len(outputs) > 1):
@@ -310,25 +309,24 @@ class LayerCalls:
     ) -> tuple[Outcome, list[tf.Tensor]]:
         """Returns what came out of the first tower, and its tensors of all towers."""
         needs_graph = answer.is_synchronized and tf.executing_eagerly()
-        if needs_graph or not call.has_equal_rows(answer.rows):
+        rows = [call.leaves[index] for index in answer.rows]
+        # In a graph, a number of rows that is known is not that of a batch of any size.
+        if needs_graph or len({one.shape[0] for one in rows}) > 1:
             raise OtherTensorsError
-        masks = call.masks(answer.rows)
+        call.rows = answer.rows
         given: dict[int, Any] = {}  # By the ids of their parts on the first tower.
 
         def part(own: list[tf.Tensor], scope: CallScope) -> Outcome:
-            rows, others = own[: len(answer.rows)], own[len(answer.rows) :]
-            by_index = dict(zip(answer.rows, rows, strict=True))
-            if not given:
-                given.update((id(one), call.leaves[index]) for index, one in by_index.items())
-            return call.part(by_index, dict(zip(masks, others, strict=True)), scope)
+            if not given:  # After the rows come their masks.
+                given.update((id(one), row) for one, row in zip(own, rows, strict=False))
+            return call.part(own).outcome(scope)
 
         towers = self._towers(call, answer, for_function)
-        rows = [call.leaves[index] for index in answer.rows]
         variables = call.layer.variables
         tables = {id(variables[index]) for index in answer.fixed}
         variables = [] if answer.has_gradient else variables
-        others = list(filter(is_differentiable, call.others(answer.rows)))
-        outcomes = towers.run(part, [*rows, *masks.values()], variables, others, tables)
+        others = list(filter(is_differentiable, call.others()))
+        outcomes = towers.run(part, call.cut(), variables, others, tables)
         columns = list(zip(*(outcome.tensors() for outcome in outcomes), strict=True))
         if len(columns) != len(answer.ways):
             raise OtherTensorsError

@@ -15,7 +15,6 @@ from towers.ground.concrete_function import concrete_function
 from towers.ground.hooks import Hook
 from towers.ground.private_apis import cond, graphs_run_by
 from towers.layers.draws import draws_by_row
-from towers.layers.held import is_tensor
 from towers.layers.moved import moved_from, moved_weights, near
 from towers.layers.part import Call, Outcome
 from towers.layers.rows import is_differentiable
@@ -47,23 +46,20 @@ SHAPES = ("Shape", "ShapeN", "Size", "Rank")
 CONDITION = Hook(cond, "cond")
 
 
-def mixes_rows(call: Call, rows: Sequence[int]) -> bool:
+def mixes_rows(call: Call) -> bool:
     """Returns whether a trace shows that all rows enter in what comes out, but not as a sum.
 
     Their values may not tell, as where a number is far below the one at which it is clipped. In the
     trace there are `ROWS` rows, and what has an axis of so many, or of a multiple, has rows.
     """
-    masks = call.masks(rows)
-    leaves = [*filter(is_tensor, call.leaves), *masks.values()]
-    cut = {id(call.leaves[index]) for index in rows} | set(map(id, masks.values()))
+    cut = set(map(id, call.cut()))
     specs = [
         tf.TensorSpec([ROWS, *one.shape[1:]] if id(one) in cut else one.shape, one.dtype)
-        for one in leaves
+        for one in (*call.tensors(), *call.masks().values())
     ]
     with draws_by_row(0, ROWS), branches_merged():  # BatchNorm is in inference mode.
-        again, outcome = trace_of(call, specs, list(masks))
-    inputs = [again.leaves[index] for index in rows]
-    inputs += again.masks(rows).values()
+        again, outcome = trace_of(call, specs)
+    inputs = again.cut()
     graph = inputs[0].graph
     out = list(filter(may_have_rows, filter(is_differentiable, outcome.own_tensors())))
     mixed = [one for one in reductions_in(graph) if depends_on(one, inputs)]
@@ -71,7 +67,7 @@ def mixes_rows(call: Call, rows: Sequence[int]) -> bool:
     others = [one for one in numbers_of(outcome) if not may_have_rows(one)]
     if any(depends_on(one, mixed) for one in out) or OTHER in {kinds.get(id(x)) for x in others}:
         return True
-    met = meetings_in(call, rows, graph, inputs)
+    met = meetings_in(call, graph, inputs)
     return any(depends_on(one, met) for one in out)
 
 
@@ -88,9 +84,7 @@ def may_have_rows(tensor: tf.Tensor) -> bool:
     return has_rows(tensor) or not tensor.shape.is_fully_defined()
 
 
-def meetings_in(
-    call: Call, rows: Sequence[int], graph: tf.Graph, inputs: Sequence[tf.Tensor]
-) -> list[tf.Tensor]:
+def meetings_in(call: Call, graph: tf.Graph, inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
     """Returns what a trace with `ROWS` rows computes for some rows from others.
 
     Another trace, with a few rows, is run: with the same rows, and with each half of them moved.
@@ -100,28 +94,26 @@ def meetings_in(
     other trace does not have.
 
     Args:
-        call, rows: as in `ask`.
         graph: the trace with `ROWS` rows.
         inputs: the rows in it.
     """
     found = {one.name: one for one in following_from(inputs, graph) if one.shape.is_fully_defined()}
     names: list[str] = []
-    masks, scope = call.masks(rows), CallScope(0)
+    scope = CallScope(0)
     scope.state_mapping.update(moved_weights(call.layer, with_states=True))
 
     def trace(values: list[tf.Tensor], marks: tf.Tensor) -> list[tf.Tensor]:
-        given, own = values[: len(rows)], values[len(rows) :]
-        part = {index: tf.identity(one) for index, one in zip(rows, given, strict=True)}
+        part = call.part(list(map(tf.identity, values)))
         with tf.name_scope(TRACED):
-            call.part(part, dict(zip(masks, own, strict=True)), scope)
-        operations: list[Any] = part[rows[0]].graph.get_operations()
+            part.outcome(scope)
+        operations: list[Any] = values[0].graph.get_operations()
         made = [one for operation in operations for one in operation.outputs]
         made = [one for one in made if one.name in found and one.dtype == found[one.name].dtype]
         asked = [one for one in made if MOVES.fullmatch(one.op.type)]
         names.extend(one.name for one in (*made, *asked))
         return [*made, *(with_marks(one, found, marks) for one in asked)]
 
-    whole = [few_of(one) for one in (*(call.leaves[index] for index in rows), *masks.values())]
+    whole = list(map(few_of, call.cut()))
     others = [moved_from(one, FEW // 2) for one in whole]
     moved = [tf.reverse(moved_from(tf.reverse(one, [0]), FEW // 2), [0]) for one in whole]
     marks = [tf.constant(one, tf.float64) for one in MARKS]

@@ -46,15 +46,14 @@ def alike_until(rows: tf.Tensor, stop: int) -> tf.Tensor:
     return tf.concat([alike, rows[stop:]], axis=0)
 
 
-def doubled(values: dict[int, tf.Tensor]) -> dict[int, tf.Tensor]:
+def doubled(row: tf.Tensor) -> tf.Tensor:
     """Returns a single row twice, the second time with other numbers, as far as it has others."""
-
-    def other(row: tf.Tensor) -> tf.Tensor:
-        if row.dtype.is_floating:
-            return row * 1.1 + 0.1
-        return tf.reverse(row, axis=[-1]) if row.shape.rank > 1 else row
-
-    return {index: tf.concat([row, other(row)], axis=0) for index, row in values.items()}
+    other = row
+    if row.dtype.is_floating:
+        other = row * 1.1 + 0.1
+    elif row.shape.rank > 1:
+        other = tf.reverse(row, axis=[-1])
+    return tf.concat([row, other], axis=0)
 
 
 def moved_weights(layer: Any, *, with_states: bool) -> dict[int, tf.Tensor]:
@@ -72,9 +71,9 @@ def moved_weights(layer: Any, *, with_states: bool) -> dict[int, tf.Tensor]:
     return moved
 
 
-def moved_arguments(call: Call, rows: Sequence[int]) -> dict[int, tf.Tensor]:
+def moved_arguments(call: Call) -> dict[int, tf.Tensor]:
     """Returns a value near its own for each argument of floats without rows, by its index."""
-    others = [index for index in range(len(call.leaves)) if index not in rows]
+    others = [index for index in range(len(call.leaves)) if index not in call.rows]
     pairs = [(index, call.leaves[index]) for index in others]
     return {index: towards_half(one) for index, one in pairs if is_differentiable(one)}
 

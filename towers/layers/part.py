@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -49,12 +49,24 @@ class Outcome(NamedTuple):
 
 
 class Call:
-    """A layer's call with its arguments, of which `leaves` are the flat ones; `run` calls it."""
+    """A layer's call with its arguments; `run` calls it.
+
+    Attributes:
+        leaves: the flat arguments.
+        rows: the indices of those that are cut: as many rows as the first that has some.
+    """
 
     def __init__(self, layer: Any, run: Callable[..., Any], args: Any, kwargs: Any):
         self._layer, self._run = weakref.ref(layer), run  # A function may outlive a layer.
         self._structure = (args, kwargs)
         self.leaves = tf.nest.flatten(self._structure)
+        sizes = {
+            index: leaf.shape[0]
+            for index, leaf in enumerate(self.leaves)
+            if isinstance(leaf, tf.Tensor) and leaf.shape.rank
+        }
+        first = next(iter(sizes.values()), None)
+        self.rows: Sequence[int] = [index for index, size in sizes.items() if size == first]
 
     @property
     def layer(self) -> Any:
@@ -67,7 +79,7 @@ class Call:
         Both tell calls of the layer apart that may need another answer.
         """
         kinds: list[Any] = []
-        rows = self.rows() if self.has_rows() else range(len(self.leaves))
+        rows = self.rows if self.has_rows() else range(len(self.leaves))
         for index, leaf in enumerate(self.leaves):
             if is_tensor(leaf):
                 is_for_all = index not in rows and leaf.shape[:1] == [1]  # Later it may not be.
@@ -86,41 +98,32 @@ class Call:
         plain = all(isinstance(tensor, tf.Tensor) for tensor in self.tensors())
         return plain and any(tensor.shape.rank for tensor in self.tensors())
 
-    def rows(self) -> list[int]:
-        """Returns the indices of the arguments with as many rows as the first that has some."""
-        sizes = {
-            index: leaf.shape[0]
-            for index, leaf in enumerate(self.leaves)
-            if isinstance(leaf, tf.Tensor) and leaf.shape.rank
-        }
-        first = next(iter(sizes.values()))
-        return [index for index, size in sizes.items() if size == first]
-
     def has_single_rows(self) -> bool:
         """Returns whether several arguments have one row each, of which some may be one for all."""
-        if not self.has_rows():
-            return False
-        rows = self.rows()
-        return len(rows) > 1 and self.leaves[rows[0]].shape[0] == 1
+        return self.has_rows() and len(self.rows) > 1 and self.num_rows == 1
 
-    def has_equal_rows(self, rows: Sequence[int]) -> bool:
-        """Returns whether the arguments with these indices have rows of one origin.
-
-        In a graph, a number of rows that is known is not that of a batch of any size.
-        """
-        return len({self.leaves[index].shape[0] for index in rows}) == 1
-
-    def num_rows(self, rows: Sequence[int]) -> int:
-        """Returns how many rows the arguments with these indices have."""
-        return int(tf.shape(self.leaves[rows[0]])[0])
+    @property
+    def num_rows(self) -> Any:
+        """The number of rows; None in a graph that does not know it."""
+        return self.leaves[self.rows[0]].shape[0]
 
     def tensors(self) -> list[tf.Tensor]:
         """Returns the tensors among the arguments."""
         return [leaf for leaf in self.leaves if is_tensor(leaf)]
 
-    def others(self, rows: Sequence[int]) -> list[tf.Tensor]:
+    def cut(self) -> list[tf.Tensor]:
+        """Returns what is cut: the arguments with rows, and after them their Keras masks."""
+        return [*(self.leaves[index] for index in self.rows), *self.masks().values()]
+
+    def masks(self) -> dict[int, tf.Tensor]:
+        """Returns the Keras masks of the arguments with rows, by index."""
+        found = {index: get_keras_mask(self.leaves[index]) for index in self.rows}
+        return {index: mask for index, mask in found.items() if mask is not None}
+
+    def others(self) -> list[tf.Tensor]:
         """Returns the tensors that each part takes whole: other arguments, and attributes."""
-        found = [leaf for i, leaf in enumerate(self.leaves) if is_tensor(leaf) and i not in rows]
+        leaves = [leaf for i, leaf in enumerate(self.leaves) if i not in self.rows]
+        found = list(filter(is_tensor, leaves))
         for held in attributes_of(self.layer).values():
             found += filter(is_tensor, leaves_of(held.contents))
         return list({id(tensor): tensor for tensor in found}.values())
@@ -162,45 +165,50 @@ class Call:
 
             return gradients(LARGE), gradients(1.0)
 
-        return Call(self.layer, run, *self._structure)
+        return self._again(run, self._structure)
 
-    def with_tensors(self, tensors: Sequence[tf.Tensor], masks: dict[int, tf.Tensor]) -> Call:
-        """Returns the call with other tensors as arguments, and their Keras masks by index."""
+    def with_tensors(self, tensors: Sequence[tf.Tensor]) -> Call:
+        """Returns the call with other tensors as arguments; those of `masks` may follow them."""
         places = [index for index, leaf in enumerate(self.leaves) if is_tensor(leaf)]
-        return self._with_leaves(dict(zip(places, tensors, strict=True)), masks)
+        count = len(places)
+        return self._with_leaves(dict(zip(places, tensors[:count], strict=True)), tensors[count:])
 
-    def _with_leaves(self, others: dict[int, tf.Tensor], masks: dict[int, tf.Tensor]) -> Call:
-        """Returns the call with other tensors and Keras masks as arguments, by index."""
+    def part(
+        self, tensors: Sequence[tf.Tensor], others: Mapping[int, tf.Tensor] | None = None
+    ) -> Call:
+        """Returns the call with a part of the rows.
+
+        Args:
+            tensors: in place of those of `cut`.
+            others: by index, tensors in place of arguments without rows.
+        """
+        count = len(self.rows)
+        leaves = {**(others or {}), **dict(zip(self.rows, tensors[:count], strict=True))}
+        return self._with_leaves(leaves, tensors[count:])
+
+    def _with_leaves(self, others: Mapping[int, tf.Tensor], masks: Sequence[tf.Tensor]) -> Call:
+        """Returns the call with other arguments, by index, and all Keras masks or none."""
         leaves = [others.get(index, leaf) for index, leaf in enumerate(self.leaves)]
-        for index, mask in masks.items():
+        for index, mask in zip(self.masks() if masks else (), masks, strict=True):
             set_keras_mask(leaves[index], mask)
-        return Call(self.layer, self._run, *tf.nest.pack_sequence_as(self._structure, leaves))
+        return self._again(self._run, tf.nest.pack_sequence_as(self._structure, leaves))
+
+    def _again(self, run: Callable[..., Any], structure: tuple[Any, Any]) -> Call:
+        again = Call(self.layer, run, *structure)
+        again.rows = self.rows  # Also where a graph does not know their number.
+        return again
 
     def whole(self) -> Any:
         """Returns what the layer returns for all rows."""
         args, kwargs = self._structure
         return self._run(self.layer, *args, **kwargs)
 
-    def masks(self, rows: Sequence[int]) -> dict[int, tf.Tensor]:
-        """Returns the Keras masks of the arguments with these indices."""
-        found = {index: get_keras_mask(self.leaves[index]) for index in rows}
-        return {index: mask for index, mask in found.items() if mask is not None}
-
-    def part(
-        self, rows: dict[int, tf.Tensor], masks: dict[int, tf.Tensor], scope: CallScope
-    ) -> Outcome:
-        """Returns what comes out of a part of the rows.
-
-        Args:
-            rows: by index, arguments in place of those of the call.
-            masks: by index, their Keras masks.
-            scope: the scope in which the layer reads and assigns variables.
-        """
-        own = self._with_leaves(rows, masks)
+    def outcome(self, scope: CallScope) -> Outcome:
+        """Returns all that comes out of the call; in the scope, variables are read and assigned."""
         before = attributes_of(self.layer, others=True)
         try:
             with scope:
-                outputs = own.whole()
+                outputs = self.whole()
         finally:
             stored = list(taken_back(self.layer, before))
         masks_out = [get_keras_mask(one) for one in tf.nest.flatten(outputs) if is_tensor(one)]

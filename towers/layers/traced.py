@@ -44,9 +44,9 @@ class Surroundings(NamedTuple):
     read: Sequence[tf.Variable] = ()
 
 
-def surroundings_of(call: Call, rows: Sequence[int]) -> Surroundings:
+def surroundings_of(call: Call) -> Surroundings:
     """Returns what a trace of the layer shows of where its numbers come from."""
-    known = {id(tensor) for tensor in call.others(rows)}
+    known = {id(tensor) for tensor in call.others()}
     tables: dict[int, set[bool]] = {}
     variables, scope = call.layer.variables, CallScope(0)
     values: list[tf.Tensor] = []
@@ -54,9 +54,9 @@ def surroundings_of(call: Call, rows: Sequence[int]) -> Surroundings:
     def trace(tensors: list[tf.Tensor]) -> None:
         values.extend(tf.convert_to_tensor(stored_value(variable)) for variable in variables)
         scope.state_mapping.update(zip(map(id, variables), values, strict=True))
-        again = call.with_tensors(tensors, {})
-        again.part({}, {}, scope)
-        cut = [again.leaves[index] for index in rows]
+        again = call.with_tensors(tensors)
+        again.outcome(scope)
+        cut = again.cut()
         for table, indices in lookups_in(values[0].graph) if values else ():
             for index, value in enumerate(values):
                 if depends_on(table, [value]):
@@ -93,20 +93,17 @@ def is_chained(call: Call) -> bool:
     return any(depends_on(one, [two]) for one, two in itertools.permutations(out, 2))
 
 
-def trace_of(call: Call, specs: Sequence[Any], masked: Sequence[int] = ()) -> tuple[Call, Outcome]:
+def trace_of(call: Call, specs: Sequence[Any]) -> tuple[Call, Outcome]:
     """Returns a call in a trace with such tensors, and what comes out of it there.
 
-    Args:
-        specs: of its tensors, or these, and after them of the Keras masks of some.
-        masked: the indices of the arguments that have these masks.
+    The specs are as the tensors of `Call.with_tensors`, or these.
     """
     found: list[tuple[Call, Outcome]] = []
 
     def trace(tensors: list[tf.Tensor]) -> None:
-        count = len(tensors) - len(masked)
-        again = call.with_tensors(tensors[:count], dict(zip(masked, tensors[count:], strict=True)))
+        again = call.with_tensors(tensors)
         with tf.name_scope(TRACED):
-            found.append((again, again.part({}, {}, CallScope(0))))
+            found.append((again, again.outcome(CallScope(0))))
 
     graph_of(trace, list(specs))
     return found[0]
