@@ -39,10 +39,14 @@ def compiled_tower_fn(model: keras.Model, *, training: bool) -> TowerFn:
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(batch)
         y_pred = call(model, x, training=training)
         rows = tf.cast(tf.shape(tf.nest.flatten(x)[0])[0], keras.config.floatx())
-        parts = []
-        if compile_loss_of(model) is not None:
-            parts = compiled_losses(compile_loss_of(model), y, y_pred, sample_weight, rows)
-        metrics = {LOSS.format(index): as_pair(part, rows) for index, part in enumerate(parts)}
+        losses = compile_loss_of(model)
+        # The towers' means are recorded after they are added.
+        found = [] if losses is None else matched_losses(losses, y, y_pred, sample_weight)
+        parts = [loss_part(*one, rows) for one in found]
+        metrics: dict[str, Any] = {
+            LOSS.format(index): (part.total, rows if part.divisor is ROWS else part.divisor)
+            for index, part in enumerate(parts)
+        }
         states = metric_states(model, y, y_pred, sample_weight)
         metrics |= {STATE.format(index): (state, None) for index, state in enumerate(states)}
         parts += [added_part(loss, rows) for loss in model.losses]
@@ -71,7 +75,7 @@ class LossPart(NamedTuple):
     """One loss over a shard.
 
     Attributes:
-        total: scalar, summed over the shard.
+        total: scalar, summed over the shard, without the loss weight.
         divisor: the shard's part of the denominator: a scalar, `ROWS` for the number of rows, or
             None if the loss of a batch is the sum itself.
         scale: the loss weight, or None.
@@ -82,30 +86,12 @@ class LossPart(NamedTuple):
     scale: Any = None
 
 
-def compiled_losses(
-    compile_loss: CompileLoss, y: Any, y_pred: Any, sample_weight: Any, rows: tf.Tensor
-) -> list[LossPart]:
-    """Returns each loss that was passed to `compile`, in Keras's order.
-
-    Args:
-        compile_loss: the model's losses, built.
-        y, y_pred, sample_weight: labels, outputs and weights of the shard, as Keras takes them.
-        rows: scalar, the number of examples of the shard.
-    """
-    # The towers' means are recorded after they are added.
-    found = matched_losses(compile_loss, y, y_pred, sample_weight)
-    return [
-        loss_part(loss, y_true, outputs, weights, rows)._replace(scale=scale)
-        for loss, scale, y_true, outputs, weights in found
-    ]
-
-
 def matched_losses(
     compile_loss: CompileLoss, y: Any, y_pred: Any, sample_weight: Any = None
 ) -> list[tuple[keras.losses.Loss, Any, Any, Any, Any]]:
-    """Returns each loss with its weight, and the labels, outputs and weights of its own.
+    """Returns each built loss with its weight, and the labels, outputs and weights of its own.
 
-    Keras itself matches them: it calls recorders in place of the losses.
+    Keras itself matches them, in its order: it calls recorders in place of the losses.
     """
     found: list[tuple[keras.losses.Loss, Any, Any, Any, Any]] = []
 
@@ -121,9 +107,16 @@ def matched_losses(
 
 
 def loss_part(
-    loss: keras.losses.Loss, y_true: Any, y_pred: Any, sample_weight: Any, rows: tf.Tensor
+    loss: keras.losses.Loss,
+    scale: Any,
+    y_true: Any,
+    y_pred: Any,
+    sample_weight: Any,
+    rows: tf.Tensor,
 ) -> LossPart:
-    """Returns a loss over a shard; it follows `keras.Loss.__call__` up to the division.
+    """Returns a loss over a shard of so many rows, and the loss weight `scale`.
+
+    It follows `keras.Loss.__call__` up to the division.
 
     Source: Keras 3.15, `keras/src/losses/loss.py`, `Loss.__call__` and `reduce_weighted_values`.
     """
@@ -134,25 +127,10 @@ def loss_part(
     with tf.name_scope(loss.name):
         values = loss.call(y_true, y_pred)
         masks = [mask for mask in (*masks, get_keras_mask(values)) if mask is not None]
-        check_rows(loss, values)
         mask = None if not masks else masks[0] if len(masks) == 1 else masks[0] & masks[1]
         values = ops.convert_to_tensor(values, loss.dtype)
         check_weights(loss, values, sample_weight, mask)
-        part = reduce_part(loss, values, sample_weight, mask, by_rows=has_equal_rows(loss))
-        if part.divisor is not ROWS:
-            return part
-        return part._replace(total=part.total * ops.cast(rows, part.total.dtype))
-
-
-def check_rows(loss: keras.losses.Loss, values: tf.Tensor) -> None:
-    """Raises ValueError for a loss whose number of values does not depend on the rows."""
-    if values.shape.rank == 0 or (values.shape.rank is not None and values.shape[0] is not None):
-        raise ValueError(
-            f"The loss '{loss.name}' must return a value for each example of the batch, so that "
-            "its sum and what it is divided by are known. Received values of shape "
-            f"{values.shape} for a batch of any size; reduce over the last axes only, such as "
-            "keras.ops.mean(..., axis=-1)."
-        )
+        return LossPart(*reduced(loss, values, sample_weight, mask, rows), scale)
 
 
 def check_weights(
@@ -187,19 +165,14 @@ def has_equal_rows(loss: keras.losses.Loss) -> bool:
     ).startswith("keras.src.")
 
 
-def reduce_part(
+def reduced(
     loss: keras.losses.Loss,
     values: tf.Tensor,
     sample_weight: Any,
     mask: tf.Tensor | None,
-    *,
-    by_rows: bool,
-) -> LossPart:
-    """Returns weighted and masked values as a sum and what it is divided by.
-
-    A mean over all values, equally many for each row (`by_rows`), is returned as a mean, with
-    `ROWS` as what it is divided by.
-    """
+    rows: tf.Tensor,
+) -> tuple[tf.Tensor, Any]:
+    """Returns weighted and masked values as a sum and what it is divided by, as in `LossPart`."""
     dtype, reduction = values.dtype, loss.reduction
     if sample_weight is not None:
         sample_weight = ops.convert_to_tensor(sample_weight, dtype)
@@ -211,12 +184,14 @@ def reduce_part(
         values = values * weight
     total, size = tf.reduce_sum(values), tf.cast(tf.size(values), dtype)
     if reduction == "sum":
-        return LossPart(total, None)
+        return total, None
     if reduction == "mean_with_sample_weight" and weight is not None:
-        return LossPart(total, tf.reduce_sum(weight))
+        return total, tf.reduce_sum(weight)
     if mask is not None:  # Keras weighs each valid entry with (entries / valid entries).
-        return LossPart(total * (tf.cast(tf.size(mask), dtype) / size), tf.reduce_sum(mask))
-    return LossPart(total / size, ROWS) if by_rows else LossPart(total, size)
+        return total * (tf.cast(tf.size(mask), dtype) / size), tf.reduce_sum(mask)
+    if has_equal_rows(loss):  # Then its mean over all values is one over the rows.
+        return total / size * ops.cast(rows, dtype), ROWS
+    return total, size
 
 
 def added_part(loss: tf.Tensor, rows: tf.Tensor) -> LossPart:
@@ -227,11 +202,6 @@ def added_part(loss: tf.Tensor, rows: tf.Tensor) -> LossPart:
     total = tf.reduce_sum(ops.cast(loss, rows.dtype))
     has_rows = loss.shape.rank != 0 and loss.shape[0] is None
     return LossPart(total, None) if has_rows else LossPart(total * rows, ROWS)
-
-
-def as_pair(part: LossPart, rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor | None]:
-    """Returns an unscaled loss as (sum, weight); the weight is None if it is not divided."""
-    return part.total, rows if part.divisor is ROWS else part.divisor
 
 
 def combine(parts: Sequence[LossPart], rows: tf.Tensor) -> tuple[Any, Any]:
