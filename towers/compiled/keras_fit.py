@@ -54,14 +54,6 @@ class Asked:
         return vars(self) | dict.fromkeys(looked_at) | {"validation_data": has_validation}
 
 
-def validation_of(asked: Asked, held_out: EpochData | None) -> dict[str, Any]:
-    """Returns the arguments of Keras's `fit` that say how it validates."""
-    if held_out is None:
-        names = ("validation_data", "validation_batch_size", "validation_steps")
-        return {name: getattr(asked, name) for name in names}
-    return {"validation_data": held_out, "validation_steps": held_out.limit}
-
-
 class Run(keras.callbacks.Callback):
     """The last of the callbacks: it counts, reports and saves, and all processes agree in it.
 
@@ -116,8 +108,10 @@ class Run(keras.callbacks.Callback):
                 self._model, own, epochs=asked.epochs, verbose=verbose,
                 callbacks=[*callbacks, self],
                 initial_epoch=self.position.epoch or asked.initial_epoch,
-                steps_per_epoch=own.limit, validation_freq=asked.validation_freq,
-                **validation_of(asked, held_out),
+                steps_per_epoch=own.limit, validation_data=held_out or asked.validation_data,
+                validation_batch_size=asked.validation_batch_size,
+                validation_steps=held_out.limit if held_out else asked.validation_steps,
+                validation_freq=asked.validation_freq,
             )  # fmt: skip
 
     @contextlib.contextmanager
