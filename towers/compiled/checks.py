@@ -33,6 +33,7 @@ from towers.layers.rows import CONCATENATE, MEAN, SUM, Way
 from towers.layers.values import Values
 from towers.saving.checkpoint_files import tensorflow_variable
 from towers.variables.optimizers import check_gradients, unlisted
+from towers.variables.tower_scope import is_of
 
 OWN_STEPS = {
     "fit": ("train_step", "make_train_function", "compute_loss", "compute_metrics"),
@@ -364,7 +365,7 @@ def is_of_keras(metric: keras.metrics.Metric) -> bool:
     if type(metric) is keras.metrics.MeanMetricWrapper:
         fn, _ = metric_function(metric)
         by_rows = inspect.isfunction(fn) and fn.__name__ not in OF_A_BATCH
-        return by_rows and fn.__module__.startswith("keras.src.")
+        return by_rows and is_of(fn, "keras.src.")
     return type(metric) in ALL_OBJECTS
 
 

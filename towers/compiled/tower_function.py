@@ -23,6 +23,7 @@ from towers.ground.private_apis import (
 from towers.step.results import EvaluationResults, StepResults, mean_metric
 from towers.step.sums import Denominators
 from towers.step.tower_function import TowerFn
+from towers.variables.tower_scope import is_of
 
 LOSS, STATE = "compiled_loss_{}", "compiled_metric_{}"
 ROWS = "rows"
@@ -159,10 +160,8 @@ def has_equal_rows(loss: keras.losses.Loss) -> bool:
 
     A function of the user's may leave out some, such as those of an ignored label.
     """
-    fn = getattr(loss, "fn", type(loss))
-    return type(loss).__module__.startswith("keras.src.") and (
-        getattr(fn, "__module__", None) or ""
-    ).startswith("keras.src.")
+    kind = type(loss)
+    return is_of(kind, "keras.src.") and is_of(getattr(loss, "fn", kind), "keras.src.")
 
 
 def reduced(

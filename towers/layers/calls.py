@@ -148,7 +148,8 @@ class LayerCalls:
 
     def call_function(self, original: Any, function: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Returns what a `tf.function` returns; a twin of it is called."""
-        if is_of(function, "tensorflow.", "towers.compiled.data") or in_stateless_scope():
+        is_data = is_of(function.python_function, "tensorflow.", "towers.compiled.data")
+        if is_data or in_stateless_scope():
             return original(function, *args, **kwargs)
         if self._is_first_call:
             return run_code(function, *args, **kwargs)
@@ -321,7 +322,8 @@ class LayerCalls:
                 given.update((id(one), row) for one, row in zip(own, rows, strict=False))
             return call.part(own).outcome(scope)
 
-        towers = self._towers(call, answer, for_function)
+        cut, sums_rows = self._rows(rows), self.repeated_rows == "sum"
+        towers = Towers(cut, self.devices[0], sums_rows=sums_rows, for_function=for_function)
         variables = call.layer.variables
         tables = {id(variables[index]) for index in answer.fixed}
         variables = [] if answer.has_gradient else variables
@@ -338,10 +340,6 @@ class LayerCalls:
         pairs = zip(outcomes[0].tensors(), joined, strict=True)
         return outcomes[0], [given.setdefault(id(tensor), one) for tensor, one in pairs]
 
-    def _towers(self, call: Call, answer: Answer, for_function: bool) -> Towers:
-        cut, sums_rows = self._rows(call, answer), self.repeated_rows == "sum"
-        return Towers(cut, self.devices[0], sums_rows=sums_rows, for_function=for_function)
-
     def _count(self, rows: Sequence[tf.Tensor], joined: Sequence[tf.Tensor]) -> None:
         """Counts what a call joins, unless another call takes it in parts: then nothing travels."""
         for one in rows:
@@ -350,13 +348,10 @@ class LayerCalls:
                 self._joined -= num_bytes(one)
         self._joined += sum(map(num_bytes, joined))
 
-    def _rows(self, call: Call, answer: Answer) -> Cut:
+    def _rows(self, rows: Sequence[tf.Tensor]) -> Cut:
         """Returns how the rows of a call are cut: as those of an argument that towers made."""
-        for index in answer.rows:
-            known = parts_of(call.leaves[index], self.devices)
-            if known is not None:
-                return known.cut
-        return even_cut(call.leaves[answer.rows[0]], self.devices)
+        known = (parts_of(one, self.devices) for one in rows)
+        return next((one.cut for one in known if one), None) or even_cut(rows[0], self.devices)
 
 
 def set_rows(joined: Sequence[tf.Tensor], ways: Sequence[Way], count: int | None) -> None:

@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from towers.ground.private_apis import added_losses, flatten_layers
 from towers.layers.known import PLAIN, as_key
+from towers.variables.tower_scope import is_of
 
 TENSORS = (tf.Tensor, tf.SparseTensor, tf.RaggedTensor, tf.IndexedSlices)
 
@@ -37,10 +38,9 @@ def is_plain(layer: Any) -> bool:
     layers = flatten_layers(layer)
     held = [vars(one).values() for one in layers if not isinstance(one, keras.Model)]
     written = [*map(type, layers), *filter(callable, itertools.chain.from_iterable(held))]
-    modules = [getattr(one, "__module__", None) or "" for one in written]
     others = (keras.layers.Lambda, keras.layers.TFSMLayer)  # They run what users wrote.
     runs_others = any(isinstance(one, others) for one in layers)
-    return all(one.startswith(("keras.src.", "tensorflow.")) for one in modules) and not runs_others
+    return not runs_others and all(is_of(one, "keras.src.", "tensorflow.") for one in written)
 
 
 def settings_of(layer: Any) -> tuple[Any, ...]:
@@ -96,7 +96,7 @@ def is_of_keras(value: Any) -> bool:
     kinds = (keras.layers.Layer, keras.optimizers.Optimizer, keras.metrics.Metric, keras.Variable)
     known = isinstance(value, (*kinds, bool, int, float, str))
     named = ("keras.", "tensorflow.", "towers.compiled.")  # What `fit` keeps on a model.
-    return known or value is None or type(value).__module__.startswith(named)
+    return known or value is None or is_of(type(value), *named)
 
 
 def is_tensor(value: Any) -> bool:

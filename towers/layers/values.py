@@ -17,6 +17,7 @@ from towers.ground.hooks import Hook
 from towers.ground.private_apis import LossFunctionWrapper, metric_function, with_metric_function
 from towers.layers.known import Known
 from towers.layers.rows import parts_of
+from towers.variables.tower_scope import is_of
 
 LOSS = Hook(LossFunctionWrapper, "call")
 METRIC = Hook(keras.metrics.MeanMetricWrapper, "update_state")
@@ -63,7 +64,7 @@ class ValuesOnTowers:
 
     def _values(self, owner: Any, fn: Any, compute: Any, *pair: Any, **_: Any) -> Any:
         """Returns values, computed by the towers if the outputs are there and Keras wrote `fn`."""
-        is_of_keras = (getattr(fn, "__module__", None) or "").startswith("keras.src.")
+        is_of_keras = is_of(fn, "keras.src.")
         is_cut = isinstance(pair[-1], tf.Tensor) and parts_of(pair[-1], self._devices)
         if not (is_of_keras and is_cut):
             return compute(*pair)

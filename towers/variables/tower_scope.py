@@ -205,15 +205,14 @@ def current_scope() -> TowerScope | None:
 
 def call_code(original: Any, function: Any, /, *args: Any, **kwargs: Any) -> Any:
     """Returns what the code of a `tf.function` does: a trace would keep the values of one tower."""
-    if is_of(function, "tensorflow."):  # Some of these need a graph of their own.
+    if is_of(function.python_function, "tensorflow."):  # Some of these need a graph of their own.
         return original(function, *args, **kwargs)
     return run_code(function, *args, **kwargs)
 
 
-def is_of(function: Any, *modules: str) -> bool:
-    """Returns whether a `tf.function` was written in one of the modules, which begin so."""
-    module = getattr(function.python_function, "__module__", None) or ""
-    return module.startswith(modules)
+def is_of(value: Any, *modules: str) -> bool:
+    """Returns whether a class or function was written in one of the modules, which begin so."""
+    return (getattr(value, "__module__", None) or "").startswith(modules)
 
 
 def depends_on(value: tf.Tensor, tensors: Iterable[tf.Tensor]) -> bool:
