@@ -12,11 +12,12 @@ import tensorflow as tf
 from towers.batches.shards import check_batch_spec
 from towers.devices.placement import check_devices, check_present
 from towers.ground.arguments import check_choice
+from towers.ground.concrete_function import concrete_function
 from towers.ground.host import HOST
 from towers.ground.private_apis import could_possibly_record
 from towers.layers.gradient import Towers
 from towers.layers.rows import CONCATENATE, MEAN, SUM, Way, even_cut
-from towers.layers.scope import CallScope, captured_in, graph_of
+from towers.layers.scope import CallScope, captured_in
 
 MERGES = ("auto", SUM, MEAN, CONCATENATE)
 
@@ -70,7 +71,8 @@ def parallel(
     is_graph = not tf.executing_eagerly()
     captured = []
     if is_graph or could_possibly_record():  # Else no gradient is needed, and no trace.
-        captured = captured_in(graph_of(functools.partial(run, scope=CallScope(0)), rows))
+        trace = concrete_function(functools.partial(run, scope=CallScope(0)), rows)
+        captured = captured_in(trace.graph)
     with tf.device(HOST):
         cut = even_cut(rows[0], devices)
         towers = Towers(cut, HOST, sums_rows=False, for_function=is_graph)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import keras
 import tensorflow as tf
 
-from towers.ground.concrete_function import concrete_function
 from towers.ground.private_apis import global_seed_generator, stored_value
 from towers.step.micro_batches import Part, fold_in
 from towers.step.sums import add_states, merge_state, share_of_state
@@ -79,11 +77,6 @@ def assign_once(scopes: Sequence[CallScope], sizes: Sequence[tf.Tensor]) -> None
         with tf.device(variable.value.device):
             total = add_in_pairs(add_states, shares)
             variable.assign(merge_state(variable, total, tf.add_n(weights), before))
-
-
-def graph_of(function: Callable[[list[tf.Tensor]], Any], tensors: Any) -> tf.Graph:
-    """Returns a trace of the function with these tensors."""
-    return concrete_function(function, tensors).graph
 
 
 def captured_in(graph: tf.Graph) -> list[tf.Tensor]:

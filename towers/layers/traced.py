@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
+from towers.ground.concrete_function import concrete_function
 from towers.ground.private_apis import global_seed_generator, stored_value
 from towers.layers.part import Call, Outcome
 from towers.layers.rows import is_differentiable
-from towers.layers.scope import CallScope, captured_in, graph_of
+from towers.layers.scope import CallScope, captured_in
 from towers.variables.tower_scope import depends_on
 
 TRACED = "traced"  # Where names are the same in every trace, whatever its arguments are called.
@@ -62,7 +63,7 @@ def surroundings_of(call: Call) -> Surroundings:
                 if depends_on(table, [value]):
                     tables.setdefault(index, set()).add(depends_on(indices, cut))
 
-    graph = graph_of(trace, call.tensors())
+    graph = concrete_function(trace, call.tensors()).graph
     fixed = frozenset(index for index, ways in tables.items() if ways == {False})
     text = graph.as_graph_def().SerializeToString()
     refused = scope.left_within(graph) or refusal_of(text)
@@ -105,7 +106,7 @@ def trace_of(call: Call, specs: Sequence[Any]) -> tuple[Call, Outcome]:
         with tf.name_scope(TRACED):
             found.append((again, again.outcome(CallScope(0))))
 
-    graph_of(trace, list(specs))
+    concrete_function(trace, list(specs))
     return found[0]
 
 
