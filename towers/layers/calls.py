@@ -49,7 +49,7 @@ from towers.layers.reads import tapes_counted
 from towers.layers.rows import CONCATENATE, Cut, Way, even_cut, is_differentiable, parts_of
 from towers.layers.scope import CallScope
 from towers.layers.told import Told
-from towers.layers.values import Values, ValuesOnTowers
+from towers.layers.values import Values, values_on_towers
 from towers.variables.tower_scope import CALL_FUNCTION, is_of
 
 CALL_LAYER = Hook(Operation, "__call__")
@@ -130,10 +130,10 @@ class LayerCalls:
         self.devices, self.repeated_rows = tuple(devices), repeated_rows
         self.trains, self.told = trains, Told(self.devices, repeated_rows)
         self._answers, self._functions = Known(), Known()  # Of a layer, each by the call's key.
+        self._values = Known()  # The layer of a loss or a metric.
         self._is_first_call, self._joined = False, 0  # The bytes that a first call joins.
         self._counting: set[int] = set()  # The ids of layers whose counts that call keeps.
         self._counts = contextlib.ExitStack()
-        self._values = ValuesOnTowers(self._call_values, self.devices)
 
     @contextlib.contextmanager
     def scope(self) -> Iterator[None]:
@@ -141,7 +141,7 @@ class LayerCalls:
         with (
             CALL_LAYER.through(self.call),
             CALL_FUNCTION.through(self.call_function),
-            self._values.scope(),
+            values_on_towers(self._call_values, self.devices, self._values),
             tapes_counted(),
         ):
             yield

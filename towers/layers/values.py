@@ -36,37 +36,32 @@ class Values(keras.layers.Layer):
         return self._function(y_true, y_pred)
 
 
-class ValuesOnTowers:
-    """Computes the values of Keras's own losses and metrics as a layer's call.
+@contextlib.contextmanager
+def values_on_towers(
+    call: Callable[..., Any], devices: Sequence[str], layers: Known
+) -> Iterator[None]:
+    """The scope in which this thread's values of Keras's losses and metrics are a layer's call.
 
-    It is cut by `call(run, layer, y_true, y_pred)`.
+    Args:
+        call: `call(run, layer, y_true, y_pred)` returns the values that `run` computes.
+        devices: the towers'; outputs in parts on them are worth such a call.
+        layers: one for each loss or metric.
     """
 
-    def __init__(self, call: Callable[..., Any], devices: Sequence[str]):
-        self._call, self._devices = call, tuple(devices)
-        self._layers = Known()  # One for each loss or metric.
+    def values(owner: Any, fn: Any, compute: Any, *pair: Any, **_: Any) -> Any:
+        is_cut = isinstance(pair[-1], tf.Tensor) and parts_of(pair[-1], devices)
+        if not (is_cut and is_of(fn, "keras.src.")):
+            return compute(*pair)
+        return call(lambda _, *own: compute(*own), layers.of(owner, lambda: Values(fn)), *pair)
 
-    @contextlib.contextmanager
-    def scope(self) -> Iterator[None]:
-        """The scope in which losses and metrics of this thread are computed so."""
-        with LOSS.through(self._loss), METRIC.through(self._metric):
-            yield
+    def of_loss(original: Any, loss: Any, /, y_true: Any, y_pred: Any) -> Any:
+        return values(loss, loss.fn, functools.partial(original, loss), y_true, y_pred)
 
-    def _loss(self, original: Any, loss: Any, /, y_true: Any, y_pred: Any) -> Any:
-        compute = functools.partial(original, loss)
-        return self._values(loss, loss.fn, compute, y_true, y_pred)
-
-    def _metric(self, original: Any, metric: Any, /, *args: Any, **kwargs: Any) -> Any:
+    def of_metric(original: Any, metric: Any, /, *args: Any, **kwargs: Any) -> Any:
         fn, options = metric_function(metric)
-        values = functools.partial(self._values, metric, fn, functools.partial(fn, **options))
-        with with_metric_function(metric, values):
+        own = functools.partial(values, metric, fn, functools.partial(fn, **options))
+        with with_metric_function(metric, own):
             return original(metric, *args, **kwargs)
 
-    def _values(self, owner: Any, fn: Any, compute: Any, *pair: Any, **_: Any) -> Any:
-        """Returns values, computed by the towers if the outputs are there and Keras wrote `fn`."""
-        is_of_keras = is_of(fn, "keras.src.")
-        is_cut = isinstance(pair[-1], tf.Tensor) and parts_of(pair[-1], self._devices)
-        if not (is_of_keras and is_cut):
-            return compute(*pair)
-        layer = self._layers.of(owner, lambda: Values(fn))
-        return self._call(lambda _, *own: compute(*own), layer, *pair)
+    with LOSS.through(of_loss), METRIC.through(of_metric):
+        yield
