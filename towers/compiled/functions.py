@@ -207,7 +207,7 @@ class OnTowers:
     def _train_step(self, data: Data, options: StepOptions) -> TrainStep:
         """Returns the step, the same for the same model, data, devices and options."""
         model, placement = self._model, self._placement
-        prepare(model, placement, data)  # Again, if a callback has compiled it.
+        self._prepare(data)
         optimizer, _ = split_optimizer(model, placement)
         options = dataclasses.replace(options, compiled=compiles(model, placement))
         rates = tuple(id(learning_rate_object(one)) for one in optimizers_in(optimizer))
@@ -245,15 +245,14 @@ class OnTowers:
                 step = step_with(dataclasses.replace(options, compiled=False))
         return step, list(map(id, model.trainable_variables))
 
-    def _prepare(self, data: Data, num_parts: int = 1) -> None:
+    def _prepare(self, data: Data, num_parts: int = 0) -> None:
         """Prepares the model as it is, which a callback may have changed or compiled.
 
-        One tower takes all rows together, unless it cuts them into parts.
+        It is traced next if each tower takes so many parts; a single one has all rows together.
         """
-        if len(self._placement.devices) * num_parts == 1:
-            return
+        to_trace = len(self._placement.devices) * num_parts > 1
         try:
-            prepare(self._model, self._placement, data, to_trace=True)
+            prepare(self._model, self._placement, data, to_trace=to_trace)
         except NeedsLayersError as error:
             raise ValueError(
                 f"A callback has changed the model, which its step cannot follow: {error}. Change "
@@ -262,7 +261,7 @@ class OnTowers:
 
     def _evaluation_step(self, data: Data) -> EvaluationStep:
         model, processes = self._model, self.together.processes
-        self._prepare(data)
+        self._prepare(data, 1)
         with same_start(model, compiled_tower_fn(model, training=False)) as tower_fn:
             step = build_evaluation_step(
                 tower_fn, model, self._placement, data.one_pass(0),

@@ -394,6 +394,18 @@ def test_a_callback_that_has_the_rows_coupled_is_told_that_a_step_cannot_follow(
         fit(switched(), X, Y, epochs=2, callbacks=[SwitchesOn()])
 
 
+def test_a_callback_that_compiles_a_loss_of_whole_batches_is_told_that_a_step_cannot_follow():
+    model = switched()
+
+    def compile_anew(epoch, logs):
+        if epoch == 1:
+            model.compile("sgd", keras.losses.Dice())
+
+    anew = keras.callbacks.LambdaCallback(on_epoch_begin=compile_anew)
+    with pytest.raises(ValueError, match=r"A callback has changed .* the whole batch. Change"):
+        fit(model, X, Y, epochs=2, callbacks=[anew])
+
+
 class CountsItsSteps(InTurnByHand):
     steps = 0
 
