@@ -73,8 +73,7 @@ def moved_weights(layer: Any, *, with_states: bool) -> dict[int, tf.Tensor]:
 
 def moved_arguments(call: Call) -> dict[int, tf.Tensor]:
     """Returns a value near its own for each argument of floats without rows, by its index."""
-    others = [index for index in range(len(call.leaves)) if index not in call.rows]
-    pairs = [(index, call.leaves[index]) for index in others]
+    pairs = [(index, leaf) for index, leaf in enumerate(call.leaves) if index not in call.rows]
     return {index: towards_half(one) for index, one in pairs if is_differentiable(one)}
 
 

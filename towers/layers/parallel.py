@@ -65,8 +65,10 @@ def parallel(
     for choice in keras.tree.flatten(merge):
         check_choice("merge", choice, MERGES)
     tensors = tf.nest.map_structure(tf.convert_to_tensor, tensors)
-    check_tensors(tensors)
+    check_batch_spec(tf.nest.map_structure(tf.TensorSpec.from_tensor, tensors))
     run, rows = functools.partial(call, function, tensors), tf.nest.flatten(tensors)
+    if rows[0].shape[0] == 0:
+        raise ValueError(f"There is nothing to run: the tensors {list(tensors)} have no rows.")
     listed = list(getattr(variables, "variables", variables))
     is_graph = not tf.executing_eagerly()
     captured = []
@@ -133,10 +135,3 @@ def parts_for(choice: str, parts: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
         )
     is_whole = choice == MEAN and part.dtype.is_integer
     return [tf.cast(part, tf.float64) for part in parts] if is_whole else parts
-
-
-def check_tensors(tensors: dict[str, Any]) -> None:
-    """Raises ValueError unless every tensor has rows, the same number in each."""
-    check_batch_spec(tf.nest.map_structure(tf.TensorSpec.from_tensor, tensors))
-    if tf.nest.flatten(tensors)[0].shape[0] == 0:
-        raise ValueError(f"There is nothing to run: the tensors {list(tensors)} have no rows.")
