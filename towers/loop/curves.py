@@ -40,19 +40,19 @@ def write_summaries(
             "input_wait": rates.input_wait,
             "learning_rate": results.learning_rate,
         }
-        losses = np.asarray(towers.loss, np.float64)
+        losses = np.where(towers.weight, np.asarray(towers.loss, np.float64), np.nan)
         spreads = losses - float(results.loss) if len(losses) > 1 else None
         if spreads is not None and np.isfinite(spreads).any():
             means["loss_spread"] = np.nanmax(losses) - np.nanmin(losses)
         if average:
             writers.write("average", report.step, to_floats(means))
         for tower in range(len(rates.tower_input_wait)):
+            if not towers.weight[tower]:  # No example since the last report.
+                continue
             scalars = tower_scalars(report, rates, tower)
             if spreads is not None:
                 scalars["loss_spread"] = spreads[tower]
             if report.tower is not None:
-                if tower not in rates.tower_staleness:  # No update since the last report.
-                    continue
                 scalars["staleness"] = rates.tower_staleness[tower]
             writers.write(f"tower_{first_tower + tower}", report.step, to_floats(scalars))
 

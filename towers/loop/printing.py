@@ -38,7 +38,7 @@ def print_report(
     """
     results = report.results
     begin = f"train | step {report.step} | loss {float(results.loss):.4f}"
-    losses = tower_losses(report, rates, first_tower)
+    losses = tower_losses(report, first_tower)
     parts = [f"{name} {value:.4f}" for name, value in to_floats(results.metrics).items()]
     metrics = len(parts)
     parts += [f"norm {float(results.gradient_norm):.3g}", f"{rates.steps_per_second:.1f} steps/s"]
@@ -90,20 +90,19 @@ def format_loss(loss: float, digits: int) -> str:
     return f"{loss:.{max(digits, whole)}g}"
 
 
-def tower_losses(
-    report: StepReport, rates: Rates, first_tower: int | None
-) -> list[tuple[int, float]]:
+def tower_losses(report: StepReport, first_tower: int | None) -> list[tuple[int, float]]:
     """Returns the number and the loss of each tower; nothing for one tower in one process.
 
-    Asynchronous towers without an update are left out.
+    Towers without an example are left out.
     """
-    losses = [float(loss) for loss in report.results.towers.loss]
+    towers = report.results.towers
+    losses = [float(loss) for loss in towers.loss]
     if len(losses) == 1 and first_tower is None:
         return []
     return [
         ((first_tower or 0) + tower, loss)
         for tower, loss in enumerate(losses)
-        if report.tower is None or tower in rates.tower_staleness
+        if towers.weight[tower]
     ]
 
 

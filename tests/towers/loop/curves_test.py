@@ -8,7 +8,7 @@ from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.util.tensor_util import make_ndarray
 
 from tests.towers.loop.reports import rates_of, report_of
-from towers.loop import curves
+from towers.loop import curves, printing
 from towers.saving.summaries import SummaryWriters
 
 
@@ -45,6 +45,17 @@ def test_each_tower_has_a_curve_under_the_same_tags(tmp_path):
     assert found["tower_0", "accuracy"] == [(5, 0.375), (10, 0.375)]
     assert found["average", "learning_rate"] == [(5, 0.125), (10, 0.125)]
     assert found["average", "examples_per_second"] == [(5, 3628.0), (10, 3628.0)]
+
+
+def test_a_tower_without_an_example_has_no_loss_in_curves_and_lines(tmp_path):
+    towers = report_of(5).results.towers._replace(loss=[4.0, 0.0], weight=[3.0, 0.0])
+    report = report_of(5, loss=tf.constant(4.0), towers=towers)
+    with SummaryWriters(tmp_path) as writers:
+        curves.write_summaries(writers)(report, rates_of((0.0, 2.5)))
+    found = written(tmp_path)
+    assert {run for run, _ in found} == {"average", "tower_0"}
+    assert found["average", "loss_spread"] == [(5, 0.0)]
+    assert printing.tower_losses(report, None) == [(0, 4.0)]
 
 
 def test_variables_of_one_path_have_histograms_of_their_own(tmp_path):
