@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
 
 from towers.ground.arguments import check_choice
@@ -12,11 +12,13 @@ from towers.scripts.options.setting import (
     NOT_NEGATIVE,
     POSITIVE,
     Bound,
+    all_settings,
     arguments_for,
     parse,
     settings_of,
     shown,
 )
+from towers.scripts.training.options import TrainOptions
 from towers.scripts.wrong_input import nearest
 
 if TYPE_CHECKING:
@@ -157,15 +159,23 @@ def parse_overrides(kind: type[Fields], overrides: Sequence[str]) -> dict[str, A
         name, _, text = override.partition("=")
         name, text = name.strip().replace("-", "_"), text.strip()
         if name not in settings:
-            other = OTHER_NAMES.get(name)
-            hint = f" Use {other}=." if other in settings else nearest(name, settings)
-            raise ValueError(f"The recipe has no field {name!r}.{hint}")
+            raise ValueError(f"The recipe has no field {name!r}.{advice_for(name, settings)}")
         try:  # A choice is checked with all fields.
             values[name] = text if settings[name].choices else parse(settings[name].kind, text)
         except ValueError as error:
             expected = settings[name].takes
             raise ValueError(f"Field {name} takes {expected}. Received {text!r}.") from error
     return values
+
+
+def advice_for(name: str, known: Collection[str]) -> str:
+    """Returns a sentence on what an unknown field may stand for."""
+    other = OTHER_NAMES.get(name)
+    if other in known:
+        return f" Use {other}=."
+    if name in all_settings(TrainOptions):
+        return f" Use --{name.replace('_', '-')}."
+    return nearest(name, known)
 
 
 def describe_fields(fields: Fields) -> list[str]:
