@@ -9,8 +9,14 @@ from .normalisation import normalise
 from .settings import TextSettings
 from .subwords import SUBWORD_FILE, train_subwords
 from .tokenizers import Tokenizer, make_tokenizer, unmatched_words
-from .vocabulary import NUM_COPIES, SPECIALS, Vocabulary, build_vocabulary
-from .words import WordVocabulary, build_words
+from .vocabulary import (
+    NUM_COPIES,
+    SPECIALS,
+    Vocabulary,
+    WordVocabulary,
+    build_vocabulary,
+    build_words,
+)
 
 __all__ = [
     "NUM_COPIES",

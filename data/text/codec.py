@@ -15,8 +15,7 @@ from .files import read_text
 from .settings import TextSettings
 from .subwords import SUBWORD_FILE
 from .tokenizers import make_tokenizer
-from .vocabulary import Unit, Vocabulary, build_vocabulary
-from .words import WordVocabulary, build_words
+from .vocabulary import Unit, Vocabulary, WordVocabulary, build_vocabulary, build_words
 
 _SETTINGS_FILE = "text.json"
 _VOCABULARY_FILE = "vocabulary.txt"

@@ -1,6 +1,6 @@
-"""The vocabulary of a chatbot: tokens to ids and back.
+"""Vocabularies: tokens to ids and back; that of a chatbot spells or copies what it does not have.
 
-Its first ids are the special ones (`towers.ground.special_ids`).
+The first ids are the special ones (`towers.ground.special_ids`).
 
 A token that the vocabulary does not have is spelled by its characters or, in a vocabulary with
 copies, numbered: the first such word of a question is `<copy_0>`, the second `<copy_1>`, wherever
@@ -17,12 +17,21 @@ from pathlib import Path
 from typing import NamedTuple
 
 from towers.ground.durable import write_file
-from towers.ground.special_ids import END, PAD, SEPARATOR, START, UNKNOWN
+from towers.ground.special_ids import (
+    END,
+    PAD,
+    SEPARATOR,
+    START,
+    UNKNOWN,
+    WORD_END,
+    WORD_UNKNOWN,
+)
 
 from .files import read_text
 from .normalisation import is_wide
 
 SPECIALS = ("<pad>", "<start>", "<end>", "<unknown>", "<separator>")
+WORD_SPECIALS = ("<pad>", "<eos>", "<unk>")  # Of a text as it is written.
 NUM_COPIES = 16  # So many words of a question that the vocabulary does not have can be told apart.
 CHARACTER_FRACTION = 0.5  # Fraction of a vocabulary that is too small for all characters.
 
@@ -224,6 +233,39 @@ class Vocabulary:
             return cls(units, first - num_specials)
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
+
+
+def build_words(counts: Mapping[str, int], size: int) -> WordVocabulary:
+    """Returns the `size` most frequent words of a text as it is written.
+
+    `<eos>` and `<unk>` are always two of them; padding is no word and not counted.
+    """
+    words = _by_count({word: counts[word] for word in counts.keys() - set(WORD_SPECIALS)})
+    return WordVocabulary(map(Unit, [*WORD_SPECIALS[1:], *words][:size]))
+
+
+class WordVocabulary(Vocabulary):
+    """Whole words. In a text `<eos>` and `<unk>` are the special ones; `<pad>` is unknown.
+
+    Args:
+        units: `<eos>`, `<unk>` and other words, all distinct.
+    """
+
+    specials = WORD_SPECIALS[:1]
+    end, unknown = WORD_END, WORD_UNKNOWN
+    unspoken = (PAD, WORD_UNKNOWN)
+
+    def __init__(self, units: Iterable[Unit], num_copies: int = 0) -> None:
+        super().__init__(units, num_copies)
+        first = tuple(unit.text for unit in self._units[:2])
+        if first != WORD_SPECIALS[1:]:
+            expected = ", ".join(WORD_SPECIALS[1:])
+            raise ValueError(f"units must begin with {expected}. Received {first}.")
+
+    def ids(self, token: str) -> tuple[int, ...]:
+        """Returns the id of a word, WORD_UNKNOWN for one that is not in the vocabulary."""
+        whole = self.id_of(token)
+        return (self.unknown if whole is None else whole,)
 
 
 def _copy_line(number: int) -> str:
