@@ -6,6 +6,7 @@ import bz2
 import codecs
 import contextlib
 import gzip
+import io
 import lzma
 import zlib
 from collections.abc import Callable, Generator
@@ -24,18 +25,40 @@ _OPENED: dict[bytes, Callable[..., Any]] = {
 }
 _ZSTANDARD = b"\x28\xb5\x2f\xfd"
 SUFFIXES = (".gz", ".bz2", ".xz", ".zst")
+CHUNK_BYTES = 1 << 16
+_MARKS = (
+    (codecs.BOM_UTF32_LE, "utf-32"),  # It begins as the mark of UTF-16 does.
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
 
 
 def decoded(
-    path: Path, decoder: codecs.IncrementalDecoder, chunk_bytes: int, progress: Progress
+    path: Path,
+    encoding: str,
+    progress: Progress = lambda _: None,
+    chunk_bytes: int = CHUNK_BYTES,
+    *,
+    any_line_end: bool = False,
 ) -> Generator[str, None, None]:
     """Yields the decoded text of a file, compressed or not, a chunk at a time.
 
-    `progress` is called with the number of bytes of the file that were read since the last call.
+    Args:
+        path: the file.
+        encoding: its codec; where it is UTF-8, a mark of byte order may tell UTF-16 or UTF-32.
+        progress: called with the number of bytes of the file that were read since the last call.
+        chunk_bytes: of the decompressed file.
+        any_line_end: whether carriage returns, and those with a line feed, become line feeds.
 
     Raises:
-        ValueError: the file cannot be read or decoded at all, or its compression is damaged.
+        ValueError: the file cannot be read or decoded at all, its compression is damaged, or the
+            library for it is not installed.
     """
+    if codecs.lookup(encoding).name == "utf-8":
+        encoding = marked_encoding(first_bytes(path, 4)) or encoding
+    decoder = codecs.getincrementaldecoder(encoding)(errors="replace")
+    decoder = io.IncrementalNewlineDecoder(decoder, translate=True) if any_line_end else decoder
     position = 0
     try:
         with path.open("rb") as raw, decompressed(raw, path) as file:
@@ -56,6 +79,11 @@ def first_bytes(path: Path, size: int) -> bytes:
             return file.read(size)
     except read_errors():
         return b""
+
+
+def marked_encoding(content: bytes) -> str | None:
+    """Returns the codec that the mark of byte order at the beginning tells, None without one."""
+    return next((codec for mark, codec in _MARKS if content.startswith(mark)), None)
 
 
 def decompressed(raw: BinaryIO, path: Path) -> contextlib.AbstractContextManager[Any]:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from towers.data.compression import Progress, decoded
-from towers.data.reading.encodings import told_encoding
 from towers.data.reading.layout import Layout
 from towers.data.reading.mending import Mending
 from towers.data.reading.messages import Turns
@@ -30,7 +29,6 @@ from towers.data.reading.report import (
 
 Dialogue = list[str]
 
-CHUNK_BYTES = 1 << 16
 MAX_LINE_CHARACTERS = 100_000
 MAX_DIALOGUE_CHARACTERS = 1_000_000
 MAX_RECORD_CHARACTERS = 8 * MAX_DIALOGUE_CHARACTERS  # Of a dialogue as JSON.
@@ -77,10 +75,6 @@ class DialogueFile:
     layout: Layout = dataclasses.field(default_factory=Layout)
     mendings: Sequence[Mending] = ()
     progress: Progress = lambda _: None
-
-    def chunks(self) -> Iterator[str]:
-        """Yields the decoded text of the file in pieces."""
-        return decoded_chunks(self.path, self.encoding, self.progress)
 
     def lines(self, most_characters: int = MAX_LINE_CHARACTERS) -> Iterator[Line]:
         """Yields every line, also lines that are cut."""
@@ -199,7 +193,7 @@ def read_lines(
     """
     number, rest, is_cut = 1, "", False
     is_old: bool | None = None  # Whether carriage returns end its lines.
-    for text in decoded_chunks(path, encoding, progress):
+    for text in decoded(path, encoding, progress):
         is_old = "\r" in text.rstrip("\r") and "\n" not in text if is_old is None else is_old
         text = text.replace("\r", "\n") if is_old else text
         more, *lines = text.split("\n")
@@ -223,14 +217,6 @@ def check_encoding(encoding: str) -> None:
             "encoding must be the name of a text codec, such as utf-8, gb18030 or utf-16. "
             f"Received {encoding!r}."
         ) from error
-
-
-def decoded_chunks(
-    path: Path, encoding: str, progress: Progress = lambda _: None
-) -> Generator[str, None, None]:
-    """Yields the decoded text of a file, compressed or not; errors as of `read_lines`."""
-    decoder = codecs.getincrementaldecoder(told_encoding(path, encoding))(errors="replace")
-    return decoded(path, decoder, CHUNK_BYTES, progress)
 
 
 def _line(number: int, text: str, is_cut: bool, most_characters: int) -> Line:

@@ -55,30 +55,6 @@ def check_decoded(path: Path, encoding: str) -> None:
         )
 
 
-def told_encoding(path: Path, encoding: str) -> str:
-    """Returns the codec of a file, compressed or not: as given, but UTF-16 and UTF-32 by its mark.
-
-    Raises:
-        ValueError: it is compressed by Zstandard, and the library is not installed.
-    """
-    if codecs.lookup(encoding).name != "utf-8":
-        return encoding
-    return marked_encoding(first_bytes(path, 4)) or encoding
-
-
-def marked_encoding(content: bytes) -> str | None:
-    """Returns the codec that the mark of byte order at the beginning tells, None without one."""
-    return next((codec for mark, codec in _MARKS if content.startswith(mark)), None)
-
-
-_MARKS = (
-    (codecs.BOM_UTF32_LE, "utf-32"),  # It begins as the mark of UTF-16 does.
-    (codecs.BOM_UTF32_BE, "utf-32"),
-    (codecs.BOM_UTF16_LE, "utf-16"),
-    (codecs.BOM_UTF16_BE, "utf-16"),
-)
-
-
 def rare_fraction(text: str) -> float:
     """Returns the fraction of Chinese characters that are common neither in China nor Taiwan.
 

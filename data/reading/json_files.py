@@ -11,14 +11,9 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
+from towers.data.compression import decoded
 from towers.data.reading.chats import dialogues_of, parts_of
-from towers.data.reading.dialogue_file import (
-    MAX_RECORD_CHARACTERS,
-    Dialogue,
-    DialogueFile,
-    Line,
-    decoded_chunks,
-)
+from towers.data.reading.dialogue_file import MAX_RECORD_CHARACTERS, Dialogue, DialogueFile, Line
 from towers.data.reading.message_records import message_of
 from towers.data.reading.records import not_a_dialogue, turns_of
 
@@ -54,7 +49,7 @@ def _values(file: DialogueFile, lines: Iterator[tuple[Line, Any]]) -> Iterator[t
 
 def fits(file: DialogueFile) -> bool:
     """Returns whether the file begins with an array of records, or with a record of many lines."""
-    with contextlib.closing(decoded_chunks(file.path, file.encoding)) as chunks:
+    with contextlib.closing(decoded(file.path, file.encoding)) as chunks:
         first = next(chunks, "").lstrip("\ufeff \t\r\n")
     if not re.match(r"\[\s*[\[{]|\{\s*[\"}]", first):
         return False
@@ -107,7 +102,8 @@ def _records(file: DialogueFile) -> Iterator[tuple[int, Any]]:
     decode = json.JSONDecoder().raw_decode
     buffer, number, opened = "", 1, ""
     limit, tried, last = MAX_RECORD_CHARACTERS, 0, "\n"
-    for chunk in itertools.chain(file.chunks(), [""]):  # At the end all that is left is tried.
+    chunks = decoded(file.path, file.encoding, file.progress)
+    for chunk in itertools.chain(chunks, [""]):  # At the end all that is left is tried.
         before, last = last, chunk[-1:] or last
         file.report.num_lines += chunk.count("\n") + (before == "\n") - (last == "\n")
         buffer += chunk

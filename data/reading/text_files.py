@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from towers.data.compression import SUFFIXES as COMPRESSIONS
-from towers.data.compression import first_bytes
+from towers.data.compression import first_bytes, marked_encoding
 from towers.data.folders import (
     PART_NAMES,
     TEST,
@@ -21,7 +21,6 @@ from towers.data.folders import (
     format_suffixes,
     suffix_of,
 )
-from towers.data.reading.encodings import marked_encoding
 from towers.data.reading.parquet import MAGIC
 
 KINDS = {

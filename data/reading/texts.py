@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
-import io
 import json
 import re
 from collections.abc import Iterator
@@ -12,7 +10,7 @@ from typing import Any, NamedTuple
 
 from towers.data.compression import Progress, decoded
 from towers.data.reading.dialogue_file import read_lines
-from towers.data.reading.encodings import check_decoded, told_encoding
+from towers.data.reading.encodings import check_decoded
 from towers.data.reading.parquet import rows_of
 from towers.data.reading.report import (
     CUT_LINE,
@@ -237,11 +235,8 @@ def _decoded(path: Path, reader: Reader) -> Iterator[str]:
 
     Marks of byte order are removed. As it is written, ends of lines stay, and a mark inside.
     """
-    decoder: Any = codecs.getincrementaldecoder(told_encoding(path, reader.encoding))("replace")
-    if not reader.as_written:
-        decoder = io.IncrementalNewlineDecoder(decoder, translate=True)
-    is_first = True
-    for text in decoded(path, decoder, CHUNK_BYTES, reader.progress):
+    is_first, how = True, (path, reader.encoding, reader.progress, CHUNK_BYTES)
+    for text in decoded(*how, any_line_end=not reader.as_written):
         if not reader.as_written:
             yield text.replace("\ufeff", "")
         else:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from towers.data.compression import marked_encoding
 from towers.data.fetching.files import find_file, find_optional_file, read_bytes
 from towers.data.folders import PARTS, TEST, VALIDATION
-from towers.data.reading.encodings import marked_encoding
 
 NAMES = ("ptb.{part}.txt", "wiki.{part}.tokens", "{part}.txt")
 REMEDY = (

@@ -6,7 +6,8 @@ import tracemalloc
 import pytest
 
 from tests.data.reading.helpers import read_bytes
-from towers.data.reading.dialogue_file import CHUNK_BYTES, MAX_LINE_CHARACTERS, read_lines
+from towers.data.compression import CHUNK_BYTES
+from towers.data.reading.dialogue_file import MAX_LINE_CHARACTERS, read_lines
 from towers.data.reading.dialogues import read_dialogues
 
 MEGABYTE = 1 << 20
