@@ -78,23 +78,18 @@ def call(command: Sequence[str]) -> int:
     Ctrl-C is left to the command, which may need a while to save what it has done.
     """
     interrupted = []
+    # With this one each process of the tests would compile all test modules, for five seconds.
+    names = os.environ.keys() - {"PYTHONDONTWRITEBYTECODE"}
+    environment = {name: os.environ[name] for name in names}
     # A function, unlike SIG_IGN, is not handed on to the command.
     before = signal.signal(signal.SIGINT, lambda number, frame: interrupted.append(number))
     try:
-        code = subprocess.Popen(command, cwd=ROOT, env=job_environment()).wait()
+        code = subprocess.Popen(command, cwd=ROOT, env=environment).wait()
     finally:
         signal.signal(signal.SIGINT, before)
     if interrupted and code:  # Whatever the command makes of it, as pip does.
         return INTERRUPTED
     return code if code >= 0 else 128 - code
-
-
-def job_environment() -> dict[str, str]:
-    """Returns the variables of a job, which keeps what Python compiles.
-
-    Without that each process of the tests compiles all test modules again, for five seconds.
-    """
-    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
 def refuse(message: str) -> int:

@@ -227,13 +227,9 @@ def is_for_users(error: Exception) -> bool:
     """
     if is_of_tensorflow(error) or getattr(error, "errno", None) == errno.ENOSPC:
         return True
-    return isinstance(error, RuntimeError) and raising_module(error).startswith("towers.")
-
-
-def raising_module(error: Exception) -> str:
-    """Returns the name of the module that raised an error."""
-    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-    return str(frames[-1].f_globals.get("__name__", "")) if frames else ""
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)  # Where it was raised.
+    module = str(frame.f_globals.get("__name__", ""))
+    return isinstance(error, RuntimeError) and module.startswith("towers.")
 
 
 if __name__ == "__main__":

@@ -41,7 +41,9 @@ def show(
         colour: of `COLOURS`, in which a terminal shows them; None for its own.
     """
     text = " ".join(printable(str(value)) for value in values)
-    if colour is not None and shows_colours(sys.stdout if file is None else file):
+    # https://no-color.org
+    forbidden = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    if colour is not None and not forbidden and (sys.stdout if file is None else file).isatty():
         text = f"\x1b[{COLOURS[colour]}m{text}\x1b[0m"
     print(text, file=file, flush=flush)
 
@@ -80,14 +82,6 @@ def table(rows: Iterable[Sequence[str]], between: str = "  ") -> list[str]:
 def columns_of(text: str) -> int:
     """Returns how many columns of a terminal a text takes; Chinese characters take two."""
     return len(text) + sum(unicodedata.east_asian_width(one) in ("W", "F") for one in text)
-
-
-def shows_colours(file: TextIO) -> bool:
-    """Returns whether a file is a terminal that shows colours, and none forbids them.
-
-    The variable NO_COLOR forbids them: https://no-color.org.
-    """
-    return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb" and file.isatty()
 
 
 def without_nodes(message: str) -> str:

@@ -166,16 +166,14 @@ def make_decoding(options: DecodingOptions, max_length: int) -> Decoding:
             "--nbest must be at most --beam, unless answers are sampled (--temperature). Received "
             f"--nbest {options.nbest} with --beam {options.beam}; give --beam {options.nbest}."
         )
+    n_best = options.nbest
+    if options.mmi is not None:  # A second model chooses among so many.
+        n_best = max(n_best, options.candidates) if options.samples else options.beam
     arguments = arguments_for(
         Decoding,
         options,
         beam_size=options.beam,
-        n_best=options.nbest if options.mmi is None else num_candidates(options),
+        n_best=n_best,
         max_length=options.max_length or max_length,
     )
     return Decoding(**arguments)
-
-
-def num_candidates(options: DecodingOptions) -> int:
-    """Returns among how many answers a second model chooses."""
-    return max(options.nbest, options.candidates) if options.samples else options.beam

@@ -86,7 +86,9 @@ class Conversation:
         turns = self._said[-1 - read_context(self._opened) :]
         seed = self._options.seed + self._num_answers
         answers = self._answerer.answer([turns], seed=seed)[0]
-        print_answers(answers, with_scores=self._options.nbest > 1)
+        for one in answers:  # An n-best list may have the same ones.
+            score = f"{one.score:8.3f}  " if self._options.nbest > 1 else ""
+            show(f"bot> {score}{one.text}")
         self._num_answers += 1
         self._said.append(answers[0].text)
         self._last = turns, answers[0]
@@ -157,12 +159,6 @@ def asked_lines(questions: Iterable[str]) -> Iterator[str]:
     for question in questions:
         show(f"{PROMPT}{question}")
         yield question
-
-
-def print_answers(answers: list[Answer], *, with_scores: bool) -> None:
-    """Prints the answer, or those of an n-best list, which may be all the same, with scores."""
-    for answer in answers:
-        show(f"bot> {answer.score:8.3f}  {answer.text}" if with_scores else f"bot> {answer.text}")
 
 
 @contextlib.contextmanager

@@ -59,12 +59,15 @@ def predict(session: Session, paths: Sequence[Path], most: int) -> Iterator[Pred
     grey if the network takes grey images.
     """
     names, spec = class_names(session), session.data.test.source.input_spec
+    shape = spec.shape[1:]
     classify = classify_images(session)
     for start in counted(range(0, len(paths), BATCH_SIZE), "predicting"):
         inputs = {}
         for path in paths[start : start + BATCH_SIZE]:
             try:
-                inputs[path] = read_input(path, spec)
+                content = read_picture(path)
+                is_file = spec.dtype == tf.string
+                inputs[path] = tf.constant(content) if is_file else pixels_of(content, shape)
             except (ValueError, OSError) as error:
                 yield Refusal(path, describe(error))
         if not inputs:
@@ -101,15 +104,6 @@ def network_of(session: Session) -> Callable[..., tf.Tensor]:
     """Returns the network that maps pixels to logits, over the views of the session's fields."""
     views = getattr(session.recipe.fields, "test_views", "none")
     return over_views(session.model, views)
-
-
-def read_input(path: Path, spec: tf.TensorSpec) -> tf.Tensor:
-    """Returns a file as the network takes it: its bytes for a spec of strings, or its pixels.
-
-    Raises ValueError if it is no image.
-    """
-    content = read_picture(path)
-    return tf.constant(content) if spec.dtype == tf.string else pixels_of(content, spec.shape[1:])
 
 
 def read_picture(path: Path) -> bytes:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from towers.ground.extras import import_extra
+from towers.ground.interrupts import handling
 from towers.ground.progress import waiting
 from towers.ground.quiet import import_tensorflow_quietly
 from towers.scripts.serving.options import ServeOptions
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from towers.scripts.serving.served_chatbot import ServedChatbot
 
 TOKEN = "TOWERS_TOKEN"  # The environment variable.
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 LIBRARIES = ("fastapi", "uvicorn")
 USUAL = {
     *("run_dir", "checkpoint", "host", "port", "token_file", "ignore_system", "log_messages"),
@@ -89,7 +92,9 @@ def serve(options: ServeOptions, bound: Sequence[socket.socket], token: str | No
         with wrong_input(OSError):
             server.listen(bound)
         print_start(name, bound, token, options.allow_origin)
-        server.run_until_stopped(server.make_server(app, limits.timeout, limits.max_waiting), bound)
+        running = server.make_server(app, limits.timeout, limits.max_waiting)
+        with handling(STOP_SIGNALS, lambda number, frame: None):  # uvicorn raises them again.
+            running.run(sockets=list(bound))  # Until the requests that wait then are answered.
     show("stopped", flush=True)
 
 

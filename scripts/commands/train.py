@@ -14,7 +14,7 @@ import dataclasses
 import itertools
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -67,7 +67,10 @@ def run(options: TrainCommandOptions, after_save: Callable[[], None] | None = No
     if options.dump_config:
         show(config_text(recipe, options).rstrip("\n"))
         return 0
-    begin_digests_for(recipe, options.data or ())
+    if options.data and recipe.takes_files:  # Meanwhile, for TensorFlow's import takes long.
+        from towers.data.prepared.digests import begin_digests
+
+        begin_digests(options.data)
     import_tensorflow_quietly()
     return train(recipe, options, after_save)
 
@@ -101,14 +104,6 @@ def check_is_there(path: Path, run_dir: str | None) -> None:
             f"{path} lies beside a run, but trains in {run_dir}, where it was written. Say with "
             "--run-dir which of both directories is meant."
         )
-
-
-def begin_digests_for(recipe: Recipe, paths: Sequence[str]) -> None:
-    """Begins the digests by which a recipe knows its files, for TensorFlow's import takes long."""
-    if paths and recipe.takes_files:
-        from towers.data.prepared.digests import begin_digests
-
-        begin_digests(paths)
 
 
 def train(recipe: Recipe, options: TrainOptions, after_save: Callable[[], None] | None) -> int:

@@ -291,21 +291,18 @@ def make_ours(fields: Fields, shape: tuple[int, int, int], num_classes: int) -> 
     """Returns the network of this project that the field names, one of `OURS`."""
     from towers.models import cnn, fast_cnn, mlp, resnet
 
-    if fields.network == "cifar_resnet":
-        return resnet.cifar_resnet(
-            shape, num_classes, depth=fields.depth, shortcut="projection", **decay_of(fields)
-        )
-    if fields.network == "cifar_cnn":
-        return cnn.cifar_cnn(shape, num_classes, **decay_of(fields))
-    if fields.network == "fast":
-        return fast_cnn.fast_cnn(shape, num_classes, widths=fields.widths, **decay_of(fields))
-    makers = {"lenet": cnn.lenet, "mlp": mlp.mlp, "softmax": mlp.softmax_regression}
-    return makers[fields.network](shape, num_classes)
-
-
-def decay_of(fields: Fields) -> dict[str, Any]:
-    """Returns the argument weight_decay of a network, if it is not the usual one."""
-    return {} if fields.weight_decay == USUAL else {"weight_decay": fields.weight_decay}
+    makers: dict[str, tuple[Any, dict[str, Any]]] = {
+        "cifar_resnet": (resnet.cifar_resnet, {"depth": fields.depth, "shortcut": "projection"}),
+        "cifar_cnn": (cnn.cifar_cnn, {}),
+        "fast": (fast_cnn.fast_cnn, {"widths": fields.widths}),
+        "lenet": (cnn.lenet, {}),
+        "mlp": (mlp.mlp, {}),
+        "softmax": (mlp.softmax_regression, {}),
+    }
+    make, own = makers[fields.network]
+    if fields.network in DECAYED and fields.weight_decay != USUAL:
+        own["weight_decay"] = fields.weight_decay
+    return make(shape, num_classes, **own)
 
 
 def initialize(fields: Fields, model: keras.Model, data: Data) -> None:

@@ -6,15 +6,12 @@ import asyncio
 import contextlib
 import errno
 import ipaddress
-import signal
 import socket
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
-
-from towers.ground.interrupts import handling
 
 LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
 SPARE_CONNECTIONS = 256  # Beside those of the requests that wait.
@@ -23,7 +20,6 @@ IDLE = 3  # A connection ends without a request in so many times the time of a r
 GRACE = 5  # Seconds beyond the time of a request until a stopping server leaves its clients.
 LAST = 0.5  # Seconds in which a stopping server still hears a connection that is open.
 CLOSING = (b"connection", b"close")
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @contextlib.contextmanager
@@ -169,9 +165,3 @@ def protocol_that_ends(seconds: float) -> type[asyncio.Protocol]:
                 super().shutdown()
 
     return EndingProtocol
-
-
-def run_until_stopped(server: uvicorn.Server, bound: Sequence[socket.socket]) -> None:
-    """Serves until SIGINT or SIGTERM; returns when the requests that wait then are answered."""
-    with handling(STOP_SIGNALS, lambda number, frame: None):  # uvicorn raises them again.
-        server.run(sockets=list(bound))

@@ -8,7 +8,6 @@ import pathlib
 import resource
 import sys
 import time
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import towers
@@ -55,7 +54,8 @@ def measure_pipeline(
 ) -> tuple[float, float, float, float]:
     """Returns examples/s, CPU milliseconds of an example, busy cores and MB of the pipeline."""
     before = peak = resident_bytes()
-    shards = endless_shards(train, num_towers)
+    epochs = (towers.engine.split(train(epoch, 0), num_towers) for epoch in itertools.count())
+    shards = itertools.chain.from_iterable(epochs)  # As the towers get them, without end.
     for _ in itertools.islice(shards, WARM_UP_STEPS):
         pass
     examples, started, cpu_started = 0, time.perf_counter(), time.process_time()
@@ -65,12 +65,6 @@ def measure_pipeline(
     seconds, cpu = time.perf_counter() - started, time.process_time() - cpu_started
     megabytes = (peak - before) / MEGABYTE
     return examples / seconds, 1000 * cpu / examples, cpu / seconds, megabytes
-
-
-def endless_shards(train: Any, num_towers: int) -> Iterator[tuple[towers.engine.Shard, ...]]:
-    """Yields the shards of one epoch after the other, as the towers get them."""
-    for epoch in itertools.count():
-        yield from towers.engine.split(train(epoch, 0), num_towers)
 
 
 def resident_bytes(process: int | str = "self") -> int:

@@ -54,7 +54,9 @@ def measure_input(recipe: Recipe, options: BenchmarkOptions) -> list[InputTime]:
 
 def measure_process(recipe: Recipe, options: BenchmarkOptions, number: int) -> InputTime:
     """Returns the time of the last one of so many processes."""
-    fields = times_processes(recipe.fields, number)
+    names = [name for name in ROW_FIELDS if hasattr(recipe.fields, name)]
+    rows = {name: number * getattr(recipe.fields, name) for name in names}
+    fields = dataclasses.replace(recipe.fields, **rows)
     data = recipe.make_data(fields, data_paths(recipe, options.data), options.seed)
     process = towers.processes.Processes(None, number, number - 1)
 
@@ -66,12 +68,6 @@ def measure_process(recipe: Recipe, options: BenchmarkOptions, number: int) -> I
         for one in (own, whole)
     ]
     return InputTime(number, fields.batch_size, *(1000 * one for one in (*seconds, opening)))
-
-
-def times_processes(fields: Any, number: int) -> Any:
-    """Returns the fields of a recipe with a batch for so many processes."""
-    names = [name for name in ROW_FIELDS if hasattr(fields, name)]
-    return dataclasses.replace(fields, **{name: number * getattr(fields, name) for name in names})
 
 
 def first_batch_seconds(process: towers.processes.Processes, batches: Any, epoch: int) -> float:

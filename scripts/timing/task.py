@@ -61,20 +61,11 @@ def open_task(recipe: Recipe, options: TimingOptions, num_towers: int) -> Task:
     """
     devices = towers.select_devices(num_towers, gpus_per_tower=options.gpus_per_tower)
     data = recipe.make_data(recipe.fields, data_paths(recipe, options.data), options.seed)
-    batches = first_batches(data.train(0, 0))
+    batches = list(data.train(0, 0).take(NUM_BATCHES))
+    if NUM_BATCHES > len(batches) > 1:  # The last one of a shorter epoch is smaller.
+        batches.pop()
     rows = statistics.fmean(len(tf.nest.flatten(batch)[0]) for batch in batches)
     return Task(recipe, data, endless(batches), devices.groups, rows)
-
-
-def first_batches(dataset: tf.data.Dataset) -> list[Any]:
-    """Returns the first batches, in memory.
-
-    The smaller last batch of an epoch that is shorter than `NUM_BATCHES` is left out.
-    """
-    batches = list(dataset.take(NUM_BATCHES))
-    if NUM_BATCHES > len(batches) > 1:
-        batches.pop()
-    return batches
 
 
 def endless(batches: Sequence[Any]) -> tf.data.Dataset:

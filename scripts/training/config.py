@@ -46,7 +46,11 @@ def parse_file(path: Path) -> Mapping[str, Any]:
     """Returns the content of a TOML or YAML file."""
     text = path.read_text(encoding="utf-8-sig")
     if path.suffix.lower() in YAML_SUFFIXES:
-        content = parse_yaml(text, path)
+        yaml = import_extra("yaml", "yaml", f"{path} is a YAML file (TOML needs no library)")
+        try:
+            content = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise ValueError(" ".join(str(error).split())) from error
     else:
         try:
             import tomllib
@@ -59,15 +63,6 @@ def parse_file(path: Path) -> Mapping[str, Any]:
     if not isinstance(content, dict):
         raise ValueError(f"expected lines such as `recipe = ...`, received {content!r:.60}")
     return content
-
-
-def parse_yaml(text: str, path: Path) -> Any:
-    """Returns the content of a YAML file."""
-    yaml = import_extra("yaml", "yaml", f"{path} is a YAML file (TOML needs no library)")
-    try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ValueError(" ".join(str(error).split())) from error
 
 
 def options_of(

@@ -280,7 +280,8 @@ def check_record(record: dict[str, Any]) -> None:
         **{name: isinstance(record[name], str) for name in texts},
         "data": data is None or (isinstance(data, list) and all(isinstance(x, str) for x in data)),
         "chooses": isinstance(record["chooses"], bool),
-        "starts": isinstance(starts, list) and all(map(is_start, starts)),
+        "starts": isinstance(starts, list)
+        and all(isinstance(x, dict) and isinstance(x.get("devices"), list) for x in starts),
         "best_metric": isinstance(record.get("best_metric"), (str, type(None))),
         "fields": isinstance(record["fields"], dict),
         "about": is_about(record.get("about")),
@@ -302,11 +303,6 @@ def is_about(about: Any) -> bool:
     return all(type(one) is int and one >= 0 for one in numbers) and all(
         isinstance(one, list) and all(isinstance(text, str) for text in one) for one in lists
     )
-
-
-def is_start(start: Any) -> bool:
-    """Returns whether an entry of a record's starts says on which devices it ran."""
-    return isinstance(start, dict) and isinstance(start.get("devices"), list)
 
 
 def remove_files(folder: pathlib.Path, names: re.Pattern[str]) -> None:
