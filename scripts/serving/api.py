@@ -29,7 +29,7 @@ from towers.scripts.serving.chat_request import (
 )
 from towers.scripts.serving.chat_response import completion, events
 from towers.scripts.serving.options import ServeOptions
-from towers.scripts.serving.page import HEADERS, read_page
+from towers.scripts.serving.page import FILES, FOLDER, HEADERS
 from towers.scripts.serving.served_chatbot import Replies, ServedChatbot
 from towers.scripts.shown import show
 
@@ -49,8 +49,8 @@ def make_app(service: Service) -> ASGIApp:
     api.add_api_route("/v1/models/{name}", service.show_model)
     app.include_router(api)
     app.add_api_route("/healthz", service.health, dependencies=checked)
-    for address, (content, media_type) in read_page().items():
-        send = sender(content, media_type)
+    for address, (name, media_type) in FILES.items():
+        send = sender((FOLDER / name).read_bytes(), media_type)
         app.add_api_route(address, send, methods=["GET", "HEAD"], dependencies=checked)
     app.add_exception_handler(RefusedError, send_refusal)
     app.add_exception_handler(HTTPException, send_http_error)

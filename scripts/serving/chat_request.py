@@ -173,12 +173,20 @@ def read_turns(messages: Any, options: ServeOptions) -> tuple[str, ...]:
     if not isinstance(messages, list) or not 1 <= len(messages) <= limit:
         received = f"{len(messages)} messages" if isinstance(messages, list) else shown(messages)
         raise wrong("messages", f"a list of 1 to {limit} messages", received)
-    roles = [read_role(message, f"messages[{at}]") for at, message in enumerate(messages)]
-    turns = [
-        (role, read_content(message, f"messages[{at}]", options.limits))
-        for at, (role, message) in enumerate(zip(roles, messages, strict=True))
-        if not is_left_out(role, f"messages[{at}]", options)
-    ]
+    turns = []
+    for at, message in enumerate(messages):
+        param = f"messages[{at}]"
+        role = read_role(message, param)
+        if role not in SYSTEM_ROLES:
+            turns.append((role, read_content(message, param, options.limits)))
+        elif not options.ignore_system:
+            raise RefusedError(
+                f"This chatbot follows no instructions: {param} must be of role 'user' or "
+                f"'assistant'. Received role {role!r}; leave the message out, or start the server "
+                "with --ignore-system.",
+                param=f"{param}.role",
+                code="unsupported_value",
+            )
     if not turns or turns[-1][0] != "user":
         raise wrong(
             "messages", "a question as the last message, of role 'user'", "another last one"
@@ -197,19 +205,6 @@ def read_role(message: Any, param: str) -> str:
     if not isinstance(role, str) or role not in (*ROLES, *SYSTEM_ROLES):
         raise wrong(f"{param}.role", "'user' or 'assistant'", shown(role))
     return role
-
-
-def is_left_out(role: str, param: str, options: ServeOptions) -> bool:
-    """Returns whether a message counts nothing; refuses it unless the options ignore it."""
-    if role in SYSTEM_ROLES and not options.ignore_system:
-        raise RefusedError(
-            f"This chatbot follows no instructions: {param} must be of role 'user' or 'assistant'. "
-            f"Received role {role!r}; leave the message out, or start the server with "
-            "--ignore-system.",
-            param=f"{param}.role",
-            code="unsupported_value",
-        )
-    return role in SYSTEM_ROLES
 
 
 def read_content(message: dict[str, Any], param: str, limits: Limits) -> str:

@@ -26,11 +26,3 @@ HEADERS = {
     "X-Frame-Options": "DENY",
     "Cache-Control": "no-cache",
 }
-
-
-def read_page() -> dict[str, tuple[bytes, str]]:
-    """Returns the content and the media type of each file of the page by its address."""
-    return {
-        address: ((FOLDER / name).read_bytes(), media_type)
-        for address, (name, media_type) in FILES.items()
-    }
