@@ -57,7 +57,7 @@ def decoded(
     """
     if codecs.lookup(encoding).name == "utf-8":
         encoding = marked_encoding(first_bytes(path, 4)) or encoding
-    decoder = codecs.getincrementaldecoder(encoding)(errors="replace")
+    decoder: Any = codecs.getincrementaldecoder(encoding)(errors="replace")
     decoder = io.IncrementalNewlineDecoder(decoder, translate=True) if any_line_end else decoder
     position = 0
     try:

@@ -180,14 +180,6 @@ def edges_of(lengths: np.ndarray) -> np.ndarray:
     return edges[np.searchsorted(edges, np.arange(values[-1] + 1))]
 
 
-def balanced_rows(lengths: np.ndarray) -> np.ndarray:
-    """Returns an order of the rows of a batch in which every contiguous block is about as long.
-
-    The length of each row is int64 [n].
-    """
-    return np.argsort(lengths, kind="stable")[balanced_order(len(lengths))]
-
-
 @functools.lru_cache(maxsize=1024)
 def balanced_order(num_rows: int) -> np.ndarray:
     """Returns an order of sorted rows in which every contiguous block has long and short ones.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from towers.data.batches.buckets import balanced_rows, fitted_layout
+from towers.data.batches.buckets import balanced_order, fitted_layout
 from towers.ground.arguments import check_at_least
 from towers.ground.epochs import Batch, Epochs, assembled, even_layout
 from towers.ground.special_ids import PAD
@@ -158,7 +158,8 @@ def sentence_batches(
     )
 
     def assemble(batch: Batch) -> Arrays:
-        rows = batch.rows[balanced_rows(lengths[batch.rows])[batch.chosen]]
+        rows = batch.rows[np.argsort(lengths[batch.rows], kind="stable")]
+        rows = rows[balanced_order(len(rows))[batch.chosen]]
         within = np.arange(layout.shapes[batch.number, 2])
         inside = within < lengths[rows, None]
         return inputs_and_targets(tokens, starts[rows, None] + within, inside, END)

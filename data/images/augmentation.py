@@ -50,7 +50,7 @@ def resnet_training(
     size: int = 32,
     padding: int = 4,
     mode: str = "CONSTANT",
-    flip: Operation | None = None,
+    alternates: bool = False,
 ) -> Transform:
     """Returns the augmentation of He et al. 2015 (arXiv:1512.03385), section 4.2.
 
@@ -64,10 +64,10 @@ def resnet_training(
         size: height and width of the crop, in pixels.
         padding: pixels on each side.
         mode: of the padding, as in `pad`.
-        flip: by default `random_flip()`.
+        alternates: as in `random_flip`.
     """
-    padded = pad(padding, mode)
-    return Transform((normalize(mean, std), padded, random_crop(size, size), flip or random_flip()))
+    first = (normalize(mean, std), pad(padding, mode))
+    return Transform((*first, random_crop(size, size), random_flip(alternates=alternates)))
 
 
 def resnet_evaluation(mean: Sequence[float], std: Sequence[float]) -> Transform:
@@ -216,21 +216,17 @@ def crop_margins(images: tf.Tensor, height: int, width: int) -> tuple[int, int]:
     return margins
 
 
-def random_flip() -> Operation:
-    """Mirrors an image left to right with probability 1/2."""
+def random_flip(*, alternates: bool = False) -> Operation:
+    """Mirrors an image left to right with probability 1/2; or it alternates:
+
+    in every second epoch, half of all in even ones, half in odd (Jordan 2024, arXiv:2404.00498,
+    section 3.6).
+    """
 
     def apply(images: tf.Tensor, uniforms: tf.Tensor) -> tf.Tensor:
         return tf.where(_per_image(uniforms) < 0.5, tf.reverse(images, axis=[2]), images)
 
-    return Operation(1, apply)
-
-
-def alternating_flip() -> Operation:
-    """Mirrors an image left to right in every second epoch: half of all in even ones, half in odd.
-
-    Jordan 2024 (arXiv:2404.00498), section 3.6.
-    """
-    return random_flip()._replace(alternates=True)
+    return Operation(1, apply, alternates)
 
 
 def cutout(size: int) -> Operation:

@@ -163,7 +163,8 @@ class DialogueFile:
             if turn is not None:
                 dialogue.append(turn)
                 num_characters += len(turn)
-                if not _is_full(len(dialogue), num_characters):
+                is_long = num_characters >= MAX_DIALOGUE_CHARACTERS
+                if len(dialogue) % 2 or not (is_long or len(dialogue) >= MAX_DIALOGUE_TURNS):
                     continue
                 self.report.repair("dialogues cut because of their length", str(self.path))
             if dialogue:
@@ -237,8 +238,3 @@ def _flaw(text: str, *, is_damaged: bool) -> str | None:
     if is_damaged and len(DAMAGED.findall(text)) > max(1, len(text) // 10):
         return UNDECODED
     return None if any(map(str.isalnum, text)) else NO_LETTER
-
-
-def _is_full(num_turns: int, num_characters: int) -> bool:
-    is_long = num_turns >= MAX_DIALOGUE_TURNS or num_characters >= MAX_DIALOGUE_CHARACTERS
-    return is_long and num_turns % 2 == 0

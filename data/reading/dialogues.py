@@ -210,8 +210,7 @@ def _files_of(weighted: list[WeightedPath], kind: str) -> dict[WeightedPath, lis
             raise ValueError(f"{path}: expected a file or folder with dialogues, found neither.")
     taken: dict[Path, tuple[WeightedPath, Path]] = {}
     for one in closest_first(weighted):
-        in_folder = one.path.is_dir()
-        files = list(_files_in(one.path, kind)) if in_folder else [_file_to_read(one.path, kind)]
+        files = list(_files_in(one.path, kind))
         if not files:
             raise ValueError(f"{one.path}: expected a folder with dialogues, found no file in it.")
         for file in files:  # By links a folder may have one twice.
@@ -222,22 +221,21 @@ def _files_of(weighted: list[WeightedPath], kind: str) -> dict[WeightedPath, lis
     return {one: files for one, files in files_of.items() if files}
 
 
-def _files_in(folder: Path, kind: str) -> Iterator[Path]:
-    """Yields the files below a folder in the order of names, without hidden ones."""
-    for parent, names in folders_below(folder):
-        conversations = cornell.find_conversations(parent)
-        if conversations and kind in ("auto", "cornell"):
+def _files_in(path: Path, kind: str) -> Iterator[Path]:
+    """Yields a file, or those below a folder in the order of names, without hidden ones.
+
+    Where Cornell's file of lines is, it is the conversations beside it.
+    """
+    find = cornell.find_conversations if kind in ("auto", "cornell") else lambda _: None
+    if not path.is_dir():
+        yield (find(path) if path.name.startswith(cornell.LINES) else None) or path
+        return
+    for parent, names in folders_below(path):
+        if conversations := find(parent):
             yield conversations
         else:
             files = (parent / name for name in names if (parent / name).is_file())
             yield from (file for file in files if not paired.has_questions_beside(file))
-
-
-def _file_to_read(path: Path, kind: str) -> Path:
-    """Returns the file; for a lines file of Cornell the conversations file beside it."""
-    if path.name.startswith(cornell.LINES) and kind in ("auto", "cornell"):
-        return cornell.find_conversations(path) or path
-    return path
 
 
 def file_parts(files_of: Mapping[Path, Sequence[Path]]) -> dict[Path, str | None]:

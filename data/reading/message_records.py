@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from towers.data.reading.layout import Layout
 from towers.data.reading.messages import ME, OTHER, Message
 from towers.data.reading.notices import is_notice
 from towers.data.reading.records import CONTENTS, ROLES, keys_of, name_of, text_of
-from towers.data.reading.times import Time, time_of
+from towers.data.reading.times import time_of
 
 TIMES = tuple(
     str.split(
@@ -72,7 +72,9 @@ def message_of(record: Any, layout: Layout) -> Row | None:
         return None if key is None else record[taken.setdefault(key) or key]
 
     times = (layout.time,) if layout.time else TIMES
-    when = _time_of(value_of, times)
+    when = time_of(value_of(times))
+    if when is None:  # The day may be in a column of its own.
+        when = time_of(f"{value_of(DAYS)} {value_of(HOURS)}")
     is_untimed = when is None and value_of(times) is not None
     talk = value_of(TALKS)
     when = time_of(value_of(ORDER)) if when is None and talk else when
@@ -99,12 +101,6 @@ def message_of(record: Any, layout: Layout) -> Row | None:
     text = None if text and when is not None and is_notice(text) else text
     message = Message(_unbroken(str(sender)), text, when)
     return Row(str(talk or ""), message, tuple(taken), is_untimed)
-
-
-def _time_of(value_of: Callable[[tuple[str, ...]], Any], names: tuple[str, ...]) -> Time | None:
-    """Returns a time, also one whose day is in a column of its own."""
-    found = time_of(value_of(names))
-    return time_of(f"{value_of(DAYS)} {value_of(HOURS)}") if found is None else found
 
 
 def _unbroken(text: str) -> str:

@@ -124,8 +124,9 @@ def _of_columns(
     record: Mapping[str, Any], names: tuple[str, ...]
 ) -> Iterator[tuple[tuple[str, ...], list[Any] | None]]:
     values = [record.get(name) for name in names]
-    if len(values) == 2 and _is_texts(values[0]):
-        yield names, [*values[0], values[1]]
+    first = values[0]
+    if len(values) == 2 and _is_list(first) and len(first) > 1 and all(map(_is_text, first)):
+        yield names, [*first, values[1]]
         return
     if any(_is_list(value) and isinstance(next(iter(value), None), Mapping) for value in values):
         *before, last = values  # Messages, as files of preferences have them.
@@ -333,10 +334,6 @@ def _earlier(history: Any) -> list[Any]:
 def _are_pairs(items: Sequence[Any]) -> bool:
     """Returns whether records follow each other, each a question and its answer."""
     return all(isinstance(one, Mapping) and find_columns(one) is not None for one in items)
-
-
-def _is_texts(value: Any) -> TypeGuard[Sequence[str]]:
-    return _is_list(value) and len(value) > 1 and all(map(_is_text, value))
 
 
 def _is_spoken(item: Any) -> bool:

@@ -47,7 +47,8 @@ def looks(line: str) -> bool:
 def read(file: DialogueFile) -> Iterator[Dialogue]:
     """Yields a dialogue for each line, a turn for each column that holds talk."""
     sample = file.sample
-    divider = _divider(sample)
+    # What divides the columns of most lines.
+    divider = max(DIVIDERS, key=lambda one: sum(one in line.strip() for line in sample))
     rows = [line.strip().split(divider) for line in sample]
     has_names = len(rows) > 1 and _names_columns(rows[0])
     others = other_columns(rows[has_names:])
@@ -67,7 +68,8 @@ def read(file: DialogueFile) -> Iterator[Dialogue]:
             columns.pop()  # Tabs that only end the line.
         turns = columns if len(columns) > 1 else None
         if turns and others:
-            if any(kind == LABELS and _is_0(turns[place]) for place, kind in others.items()):
+            labels = [turns[place].strip() for place, kind in others.items() if kind == LABELS]
+            if any(_NUMBER.fullmatch(label) and not float(label) for label in labels):
                 file.skip(WRONG_ANSWER, line)
                 continue
             left_out = {place % len(turns) for place in others}
@@ -109,16 +111,6 @@ def judges(labelled: Iterable[tuple[Hashable, object]]) -> bool:
     """
     first: dict[Hashable, object] = {}
     return any(first.setdefault(question, label) != label for question, label in labelled)
-
-
-def _is_0(text: str) -> bool:
-    return _NUMBER.fullmatch(text.strip()) is not None and not float(text)
-
-
-def _divider(sample: Sequence[str]) -> str:
-    """Returns what divides the columns of most lines."""
-    counts = {one: sum(one in line.strip() for line in sample) for one in DIVIDERS}
-    return max(counts, key=lambda one: counts[one])
 
 
 def _of_column(rows: Sequence[Sequence[str]], place: int) -> str:

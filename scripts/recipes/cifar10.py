@@ -83,10 +83,13 @@ def make_data(
                 f"shift must be below {side} and cutout at most {side}, the side of the images. "
                 f"Received shift={fields.shift}, cutout={fields.cutout}."
             )
-        alternates = fields.flip == "alternating"
-        flip = augmentation.alternating_flip() if alternates else augmentation.random_flip()
-        shift = {"size": side, "padding": fields.shift, "mode": "REFLECT"}
-        changed = augmentation.resnet_training(*moments, **shift, flip=flip)
+        changed = augmentation.resnet_training(
+            *moments,
+            size=side,
+            padding=fields.shift,
+            mode="REFLECT",
+            alternates=fields.flip == "alternating",
+        )
         if fields.cutout:
             changed = changed.then(augmentation.cutout(fields.cutout))
         plain = augmentation.resnet_evaluation(*moments)

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from towers.scripts.recipes.shapes import ImageFields
 from towers.scripts.shown import show
 from towers.scripts.training import fields as common
 from towers.scripts.training.catalogue import CACHE
@@ -38,7 +39,7 @@ PART_OF_1 = common.Bound("above 0, at most 1", lambda value: 0 < value <= 1)
 
 
 @dataclasses.dataclass(frozen=True)
-class Fields(common.Fields):
+class Fields(ImageFields):
     """The common fields, and:
 
     Attributes:
@@ -56,7 +57,6 @@ class Fields(common.Fields):
         multi_label: whether a picture has any number of labels, joined by | in a table.
         validation_share: fraction that is held out to choose the best checkpoint, if there is no
             val/.
-        part: the part that is evaluated, validation or test; by default, the first one found.
         augmentation: none, flip, shift (by up to two pixels, reflected, and flip),
             crop (the square of central_share at a random place, and flip),
             standard (random resized crop and flip), colour (standard, and brightness,
@@ -91,7 +91,6 @@ class Fields(common.Fields):
     widths: tuple[int, ...] = (64, 256, 256)
     multi_label: bool = False
     validation_share: Annotated[float, common.FRACTION] = 0.1
-    part: str = ""
     augmentation: str = "standard"
     flip: common.Flip = "random"
     test_views: common.Views = "none"
@@ -133,7 +132,7 @@ def data_of(
     fields: Fields, image_files: ImageFiles, seed: int, about: dict[str, Any] | None = None
 ) -> Data:
     """Returns the batches over an image set."""
-    from towers.data.folders import TRAIN
+    from towers.data.folders import PARTS, TRAIN, VALIDATION
     from towers.data.image_files.augmentation import Augmentation
     from towers.data.image_files.batches import image_file_batches
     from towers.data.image_files.decoding import Look
@@ -148,7 +147,8 @@ def data_of(
             part, image_files.num_classes, fields.batch_size, augmentation, several, **options
         )
 
-    evaluated = evaluated_part(fields, image_files)
+    others = [name for name in PARTS if name != TRAIN and name in image_files.parts]
+    evaluated = fields.part or (others or [VALIDATION])[0]
     held_out = NO_EXAMPLES if about else image_files.part(evaluated)
     return Data(
         batches(
@@ -189,16 +189,6 @@ def open_files(
         threads=threads,
         **{"highest": fields.levels, **known},
     )
-
-
-def evaluated_part(fields: Fields, image_files: ImageFiles) -> str:
-    """Returns the part that `part` names, or the first one that is not for training."""
-    from towers.data.folders import PARTS, TRAIN, VALIDATION
-
-    if fields.part:
-        return fields.part
-    held_out = [name for name in PARTS if name != TRAIN and name in image_files.parts]
-    return held_out[0] if held_out else VALIDATION
 
 
 def content_key(image_files: ImageFiles, fields: Fields) -> str:

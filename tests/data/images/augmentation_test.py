@@ -84,7 +84,7 @@ def test_resnet_training_is_the_reference(padding, mode, images):
 
 def test_an_alternating_flip_mirrors_every_example_in_every_second_epoch(images):
     transform = augmentation.Transform(
-        (augmentation.random_crop(32, 32), augmentation.alternating_flip())
+        (augmentation.random_crop(32, 32), augmentation.random_flip(alternates=True))
     )
     epochs = [
         apply(transform, images, transform.uniforms(len(images), seed=1, epoch=epoch))
