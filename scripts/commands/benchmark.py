@@ -40,13 +40,13 @@ def run(options: BenchmarkOptions) -> int:
 
 def report_input(recipe: Recipe, options: BenchmarkOptions) -> Any:
     """Prints what the input gives and costs, or what that of one process takes; returns it."""
-    from towers.scripts.timing import input_report, input_time
+    from towers.scripts.timing import input_report
     from towers.scripts.timing.task import open_task
 
     if options.input:
         with wrong_input():
-            rows = input_time.measure_input(recipe, options)
-        input_time.print_input(rows, recipe, options)
+            rows = input_report.measure_processes(recipe, options)
+        input_report.print_processes(rows, recipe, options)
         return [row._asdict() for row in rows]
     with wrong_input():
         task = open_task(recipe, options, max(options.towers))
