@@ -110,7 +110,8 @@ def has_nvidia_gpu() -> bool:
 def make_environment() -> Path:
     """Returns the Python of the environment, which is made if it is not there or not whole."""
     python = ENVIRONMENT / "bin" / "python"
-    if has_pip(python):
+    command = [str(python), "-m", "pip", "--version"]  # After an interruption it may lack pip.
+    if python.exists() and not subprocess.run(command, capture_output=True).returncode:
         return python
     note = ENVIRONMENT / "made-by-bootstrap"
     if ENVIRONMENT.exists() and not note.exists():
@@ -132,12 +133,6 @@ def make_environment() -> Path:
             "`apt install python3-venv`; then run the same command again."
         )
     return python
-
-
-def has_pip(python: Path) -> bool:
-    """Returns whether a Python is there and can install; after an interruption it may not."""
-    command = [str(python), "-m", "pip", "--version"]
-    return python.exists() and not subprocess.run(command, capture_output=True).returncode
 
 
 def install(python: str, extras: list[str]) -> None:

@@ -337,8 +337,13 @@ def part_of(
     """Returns a part with these examples; ValueError if one does not have one label."""
     names = [example.name for example, *_ in rows]
     labels = [tuple(sorted(numbers[one] for one in given)) for *_, given in rows]
-    if not several_labels:
-        check_single(names, labels)
+    for name, own in zip(names, labels, strict=True) if not several_labels else ():
+        if len(own) != 1:
+            raise ValueError(
+                f"{name} has {len(own)} labels. Expected one (in a record the number under "
+                "image/class/label or label); if pictures have any number of labels, add --set "
+                "multi_label=true."
+            )
     lengths = [-1 if example.length is None else example.length for example, *_ in rows]
     traits = [finding.traits for _, finding, _ in rows]
     known = PLAIN if all(found.isdisjoint(UNUSUAL) for found in traits) else ANY
@@ -351,14 +356,3 @@ def part_of(
         JPEG if all(UPRIGHT_JPEG in found for found in traits) else known,
         any(REWRITTEN in found for found in traits),
     )
-
-
-def check_single(names: Sequence[str], labels: Sequence[tuple[int, ...]]) -> None:
-    """Raises ValueError unless each example has one label."""
-    for name, numbers in zip(names, labels, strict=True):
-        if len(numbers) != 1:
-            raise ValueError(
-                f"{name} has {len(numbers)} labels. Expected one (in a record the number under "
-                "image/class/label or label); if pictures have any number of labels, add --set "
-                "multi_label=true."
-            )

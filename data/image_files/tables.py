@@ -175,7 +175,9 @@ def find_columns(
     one_hot = {}
     if of_label is None and not given:
         one_hot = {
-            i: header[i].strip() for i in others if is_one_hot(row[i : i + 1] for row in rows)
+            i: header[i].strip()
+            for i in others
+            if rows and all(len(row) > i and row[i].strip() in ONE_HOT for row in rows)
         }
     if of_path is None or (of_label is None and len(one_hot) < 2):
         raise ValueError(
@@ -211,12 +213,6 @@ def list_in(cell: str) -> list[Any] | None:
         with contextlib.suppress(ValueError, SyntaxError):
             value = ast.literal_eval(cell.strip())
     return value if isinstance(value, list) else None
-
-
-def is_one_hot(cells: Iterable[Sequence[str]]) -> bool:
-    """Returns whether all cells of a column are 0 or 1."""
-    found = list(cells)
-    return bool(found) and all(cell and cell[0].strip() in ONE_HOT for cell in found)
 
 
 def example_of(

@@ -33,18 +33,16 @@ def looks(line: str) -> bool:
 
 def read(file: DialogueFile) -> Iterator[Dialogue]:
     """Yields the dialogues of the records, one on each line."""
-    lines = ((line, _value_of(line.text)) for line in file.usable_lines(MAX_RECORD_CHARACTERS))
-    return dialogues_of(
-        _values(file, lines), file, f"lines whose JSON {not_a_dialogue(file.layout)}"
-    )
 
+    def records() -> Iterator[tuple[Line, Any]]:
+        for line in file.usable_lines(MAX_RECORD_CHARACTERS):
+            value = _value_of(line.text)
+            if value is None:
+                file.skip("lines that are not JSON", line)
+            else:
+                yield Line(line.number, "", False), value
 
-def _values(file: DialogueFile, lines: Iterator[tuple[Line, Any]]) -> Iterator[tuple[Line, Any]]:
-    for line, value in lines:
-        if value is None:
-            file.skip("lines that are not JSON", line)
-        else:
-            yield Line(line.number, "", False), value
+    return dialogues_of(records(), file, f"lines whose JSON {not_a_dialogue(file.layout)}")
 
 
 def fits(file: DialogueFile) -> bool:

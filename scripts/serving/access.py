@@ -1,31 +1,15 @@
-"""Around the application: which sites' pages may use it, and one line for each request."""
+"""Around the application: one line for each request."""
 
 from __future__ import annotations
 
 import datetime
 import time
-from collections.abc import Sequence
 
-from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from towers.scripts.shown import show
 
 LONGEST_PATH = 200  # Characters in a line.
-
-
-def open_to_pages(app: ASGIApp, origins: Sequence[str]) -> ASGIApp:
-    """Returns an application whose every response, errors too, pages of these origins may read.
-
-    They send no cookies; a token is a header, which they may send.
-    """
-    return CORSMiddleware(
-        app,
-        allow_origins=origins,
-        allow_methods=("GET", "HEAD", "POST"),
-        allow_headers=("*",),
-        expose_headers=("Retry-After",),
-    )
 
 
 def with_log(app: ASGIApp) -> ASGIApp:

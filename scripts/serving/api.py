@@ -14,10 +14,11 @@ from typing import Any
 from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp
 
-from towers.scripts.serving.access import open_to_pages, with_log
+from towers.scripts.serving.access import with_log
 from towers.scripts.serving.batching import Batcher, FullError
 from towers.scripts.serving.chat_request import (
     LONGEST_SHOWN,
@@ -56,7 +57,15 @@ def make_app(service: Service) -> ASGIApp:
     app.add_exception_handler(HTTPException, send_http_error)
     app.add_exception_handler(Exception, send_bug)
     options = service.options
-    opened = open_to_pages(app, options.allow_origin) if options.allow_origin else app
+    opened: ASGIApp = app
+    if options.allow_origin:  # Their pages may read errors, too, and send a token, no cookies.
+        opened = CORSMiddleware(
+            app,
+            allow_origins=options.allow_origin,
+            allow_methods=("GET", "HEAD", "POST"),
+            allow_headers=("*",),
+            expose_headers=("Retry-After",),
+        )
     return with_log(opened) if options.access_log else opened
 
 
