@@ -144,7 +144,8 @@ def install(python: str, extras: list[str]) -> None:
     target = f"{ROOT}[{','.join(extras)}]" if extras else str(ROOT)
     print(f"installing {target}: TensorFlow is large, so this takes a minute or more", flush=True)
     pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    code = call([*pip, "--editable", target])
+    # That of a Python of 2023 searches for hours: TensorFlow holds h5py to an older release.
+    code = call([*pip, "--upgrade", "pip"]) or call([*pip, "--editable", target])
     if code == INTERRUPTED:
         raise KeyboardInterrupt
     if code:
