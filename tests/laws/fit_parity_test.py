@@ -421,3 +421,21 @@ def test_a_float16_training_goes_on_with_the_scale_that_it_found():
     assert train(towers.fit) == expected
     for number in (2, 3):  # It scales the mean loss of the batch; rows overflow, no sums of rows.
         assert train(towers.fit, towers=tower_devices(number)) == expected
+
+
+@pytest.mark.parametrize("policy", ["float16", "mixed_float16"])
+def test_layers_in_float16_without_a_scale_overflow_where_those_of_one_device_do(policy):
+    """The gradients of a sum of losses would overflow here, those of its mean do not."""
+    keras.config.set_floatx("float32")
+    x = np.random.default_rng(0).normal(50.0, 1.0, (600, 5))
+
+    def train(fit, **options):
+        keras.utils.set_random_seed(1)
+        model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(3, dtype=policy)])
+        model.compile(keras.optimizers.SGD(1e-4), "mse")
+        options = {"batch_size": 300, "shuffle": False, "verbose": 0, **options}
+        return fit(model, x, x[:, :3], **options).history["loss"]
+
+    expected = train(keras.Model.fit)
+    assert np.isfinite(expected).all()
+    np.testing.assert_allclose(train(towers.fit, towers=tower_devices(2)), expected, rtol=1e-3)

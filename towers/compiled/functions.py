@@ -21,7 +21,7 @@ from towers.compiled.setting import compiles, key_of, prepare, steps_per_call
 from towers.compiled.together import Together
 from towers.compiled.tower_function import compiled_tower_fn, updated_logs
 from towers.devices.placement import Placement
-from towers.ground.private_apis import learning_rate_object
+from towers.ground.private_apis import flatten_layers, learning_rate_object
 from towers.layers.held import same_start
 from towers.loop.updates import FiniteCheck
 from towers.saving.checkpoint_files import Groups
@@ -296,13 +296,15 @@ def split_optimizer(
     """Returns the optimizer that applies gradients, and the loss scale.
 
     Both belong to the built model's optimizer, which is trained on as it is: the scale is the one
-    that `compile` added, or the `loss_scale_factor` that it was made with.
+    that `compile` added, or the `loss_scale_factor` that it was made with. Without either, layers
+    in float16 have 1: gradients of the summed loss overflow where those of the mean do not.
     """
     optimizer = model.optimizer
     if optimizer.loss_scale_factor is not None:
         return optimizer, FixedLossScale(optimizer.loss_scale_factor)
     if not isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
-        return optimizer, None
+        is_half = any(one.compute_dtype == "float16" for one in flatten_layers(model))
+        return optimizer, FixedLossScale(1.0) if is_half else None
     if not optimizer.built:
         with placement.scope():
             optimizer.build(model.trainable_variables)

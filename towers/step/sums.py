@@ -223,8 +223,13 @@ def way_to_merge(variable: keras.Variable) -> str:
     return "mean" if is_floating and variable.aggregation != "only_first_replica" else "first"
 
 
-def widen(value: tf.Tensor) -> tf.Tensor:
-    """Returns the value in a type in which it can be weighted and added without overflow."""
+def widen(value: Any) -> Any:
+    """Returns a state or a gradient in a type in which it can be weighted and added; None as None.
+
+    In 16 bits a sum overflows, or stops where a part is below its last bit.
+    """
+    if value is None:
+        return None
     if value.dtype in (tf.float16, tf.bfloat16):
         return tf.cast(value, tf.float32)
     return tf.cast(value, tf.int32) if value.dtype == tf.bool else value

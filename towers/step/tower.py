@@ -14,7 +14,15 @@ from towers.devices.determinism import sums_stay_nested
 from towers.devices.host_placement import tower_device
 from towers.devices.stages import labels
 from towers.step.micro_batches import MicroBatches, Part, part_of, seed_states, sum_one_by_one
-from towers.step.sums import Denominators, TowerSums, add_sums, finish_sums, fold_losses, sums_of
+from towers.step.sums import (
+    Denominators,
+    TowerSums,
+    add_sums,
+    finish_sums,
+    fold_losses,
+    sums_of,
+    widen,
+)
 from towers.step.synchronized import Rendezvous
 from towers.step.tower_function import TowerProgram
 from towers.step.tracing import check_gradients
@@ -279,14 +287,14 @@ def forward(
 def gradients_of(
     tape: tf.GradientTape, loss: tf.Tensor, sources: Sequence[Any], scope: TowerScope
 ) -> list[Gradient]:
-    """Returns the gradients of the trainable variables, whose values are the sources."""
+    """Returns the gradients of the trainable variables, whose values are the sources, widened."""
     shared = scope.shared
     versions = [scope.versions.get(id(variable), []) for variable in shared.trainable]
     # TensorFlow calls the functions that capture variables again.
     with scope.replay() if shared.captured else contextlib.nullcontext():
         found, of_versions = tape.gradient(loss, (list(sources), versions))
     pairs = zip(found, of_versions, strict=True)
-    return [add_in_pairs(add_gradients, [first, *others]) for first, others in pairs]
+    return [widen(add_in_pairs(add_gradients, [first, *others])) for first, others in pairs]
 
 
 def gradient_factor(totals: Denominators | None, loss_scale: tf.Tensor | None) -> tf.Tensor | None:

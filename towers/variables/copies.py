@@ -133,7 +133,7 @@ class Copies:
                 assign_values(self.shared.trainable, assigned)
                 scaled = summed if factor is None else scale_gradients(summed, tf.identity(factor))
                 pairs = zip(scaled, self.shared.trainable, strict=True)
-                connected = [pair for pair in pairs if pair[0] is not None]
+                connected = [(tf.cast(g, v.dtype), v) for g, v in pairs if g is not None]
                 self.optimizer.apply_gradients(connected)
                 assign_values(self.shared.states, own_states, add=add_states)
         kept = zip(self.shared.all, [*gradients[0], *states], strict=True)

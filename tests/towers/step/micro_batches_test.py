@@ -136,3 +136,23 @@ def test_micro_batches_in_a_loop_may_be_compiled_or_recomputed(wrap, options):
             weights, _ = helpers.train_on_towers(*arguments, num_towers, accumulate=3, **options)
             trained.append(weights)
     helpers.assert_same_weights(*trained)
+
+
+@pytest.mark.parametrize(("policy", "size"), [("bfloat16", 1.0), ("float16", 500.0)])
+def test_gradients_of_16_bits_neither_stop_growing_nor_overflow(policy, size):
+    """In bfloat16 a sum of ones stops at 256; one in float16 overflows at 65,504."""
+    count, parts = 1024, 512
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, dtype=policy)])
+    model.set_weights([np.zeros([1, 1]), np.zeros([1])])
+    batches = [np.full([count, 1], size, "float32")]
+
+    def tower_fn(x):
+        return tf.reduce_sum(tf.cast(model(x), tf.float32)), tf.size(x), {}
+
+    scale = towers.steps.LossScale(initial=1.0) if policy == "float16" else None
+    optimizer = keras.optimizers.SGD(1 / size)
+    weights, (results,) = helpers.train_on_towers(
+        tower_fn, model, optimizer, batches, 2, accumulate=parts, loss_scale=scale
+    )
+    assert bool(results.finite)
+    np.testing.assert_allclose(weights[0].astype("float32"), [[-1.0]], rtol=1e-2)
