@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from towers.ground.host import device_type
 from towers.ground.private_apis import in_xla, is_op_determinism_enabled
-from towers.models.precision import wide_dtype
+from towers.models.precision import at_least_float32, wide_dtype
 
 CHUNK_SIZE = 1024
 
@@ -113,7 +113,9 @@ def linear_cross_entropy(
         )
 
         def backward(loss: tf.Tensor, correct: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            return tuple(tf.cast(loss, part.dtype) * part for part in gradients)
+            scaled = [tf.cast(loss, part.dtype) * part for part in gradients]
+            pairs = zip(scaled, (hidden, kernel, bias), strict=True)
+            return tuple(tf.cast(part, given.dtype) for part, given in pairs)
 
         return sums, backward
 
@@ -136,7 +138,10 @@ def forward_sums(
 def sums_and_gradients(
     tokens: Chunk, kernel: tf.Tensor, bias: tf.Tensor, label_smoothing: float, chunk_size: int
 ) -> tuple[TokenSums, tuple[tf.Tensor, tf.Tensor, tf.Tensor]]:
-    """Returns the sums, and the loss's gradients with respect to hidden, kernel and bias."""
+    """Returns the sums, and the loss's gradients with respect to hidden, kernel and bias.
+
+    Those of kernel and bias are sums over the chunks, in at least float32.
+    """
 
     def add(chunk, index, loss, correct, of_kernel, of_bias, parts):  # type: ignore[no-untyped-def]
         own, of_logits, weights = chunk_sums(chunk, kernel, bias, label_smoothing)
@@ -145,14 +150,16 @@ def sums_and_gradients(
         return (
             loss + own.loss,
             correct + own.correct,
-            of_kernel + tf.matmul(of_logits, chunk.hidden * weights, transpose_a=True),
-            of_bias + tf.matmul(weights, of_logits, transpose_a=True)[0],
+            of_kernel
+            + at_least_float32(tf.matmul(of_logits, chunk.hidden * weights, transpose_a=True)),
+            of_bias + at_least_float32(tf.matmul(weights, of_logits, transpose_a=True)[0]),
             parts.write(index, tf.matmul(of_logits, kernel) * weights),
         )
 
     chunks = cut(tokens, chunk_size)
     parts = tf.TensorArray(tokens.hidden.dtype, num_chunks(chunks), infer_shape=False)
-    initial = [zeros(tokens), zeros(tokens), tf.zeros_like(kernel), tf.zeros_like(bias), parts]
+    of_weights = [at_least_float32(tf.zeros_like(one)) for one in (kernel, bias)]
+    initial = [zeros(tokens), zeros(tokens), *of_weights, parts]
     loss, correct, of_kernel, of_bias, parts = over_chunks(add, chunks, initial)
     of_hidden = tf.reshape(parts.stack(), tf.shape(chunks.hidden))
     return TokenSums(loss, correct), (joined(of_hidden, tokens.hidden), of_kernel, of_bias)

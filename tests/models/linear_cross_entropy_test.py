@@ -275,3 +275,19 @@ def test_a_wrong_label_is_seen(label):
     sums, gradients = WAYS["compiled"](in_chunks)(sources, labels, weights)
     assert np.isnan(sums.loss)
     assert all(np.isnan(gradient).any() for gradient in gradients)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("bfloat16", 8e-3), ("float16", 1e-3)])
+def test_gradients_of_weights_in_half_precision_are_as_exact_in_many_chunks(dtype, tolerance):
+    """A sum in bfloat16 would stop growing at 256 times its parts."""
+    random, count = np.random.default_rng(1), 600
+    hidden = tf.constant(random.normal(1.0, 0.1, (count, UNITS)), dtype)
+    kernel, bias = tf.zeros([VOCABULARY, UNITS], dtype), tf.zeros([VOCABULARY], dtype)
+    labels, weights = tf.zeros([count], tf.int32), tf.ones([count])
+    given = [hidden, kernel, bias]
+    _, found = in_chunks(given, labels, weights, chunk_size=1)
+    _, expected = in_numpy(given, labels, weights)
+    for one, other in zip(found[1:], expected[1:], strict=True):
+        assert one.dtype == dtype
+        scale = np.abs(other).max()
+        np.testing.assert_allclose(tf.cast(one, tf.float64), other, atol=tolerance * scale)
