@@ -33,7 +33,9 @@ def over_views(network: Network, views: str) -> Network:
     def averaged(images: tf.Tensor, training: bool = False) -> tf.Tensor:
         logits = mirrored(images)
         if views == "shifts":
-            padded = tf.pad(images, [[0, 0], [1, 1], [1, 1], [0, 0]], "REFLECT")
+            # `tf.pad` reflects no batch without images, which an exported network may be given.
+            padded = tf.concat([images[:, 1:2], images, images[:, -2:-1]], 1)
+            padded = tf.concat([padded[:, :, 1:2], padded, padded[:, :, -2:-1]], 2)
             shifted = mirrored(padded[:, :-2, :-2]) + mirrored(padded[:, 2:, 2:])
             logits = logits / 2 + shifted / 4
         return logits

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from towers.models.views import over_views
+from towers.models.views import VIEWS, over_views
 
 IMAGES = np.random.default_rng(0).normal(size=[2, 4, 4, 1]).astype("float32")
 
@@ -26,6 +26,12 @@ def test_logits_are_means_over_the_views():
     result = over_views(network, "shifts")(IMAGES, training=False)
     np.testing.assert_allclose(result, flips / 2 + moved / 2, atol=1e-6)
     assert over_views(network, "none") is network
+
+
+@pytest.mark.parametrize("views", VIEWS)
+def test_no_images_have_no_logits(views):
+    function = over_views(make_network(), views)
+    assert function(tf.constant(IMAGES[:0]), training=False).shape == (0, 3)
 
 
 def test_logits_in_half_precision_are_averaged_in_float32():
