@@ -176,6 +176,7 @@ class Run(keras.callbacks.Callback):
         self._metrics = []
         for name, function in self._way.functions.items():
             function.first = before.step + 1 if name == TRAIN else 0
+        self._agree_to_stop()  # Keras stops after the first batch then.
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         """Ends an epoch whose batches have ended; the step follows Keras's function."""
@@ -197,7 +198,7 @@ class Run(keras.callbacks.Callback):
             for number, results in enumerate(made, 1):
                 self._report(before, number, results)
         if self._stops_in_steps:
-            self.model.stop_training = self._way.together.is_any(bool(self.model.stop_training))
+            self._agree_to_stop()
         self._is_cut = bool(self.model.stop_training)
 
     def _report(self, before: Position, number: int, results: StepResults) -> None:
@@ -217,7 +218,7 @@ class Run(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Writes and saves an epoch, whether or not a callback has stopped it."""
-        model, together, before = self.model, self._way.together, self.position
+        model, before = self.model, self.position
         if before.epoch_step == 0:
             before.after_empty_epoch()
         if self._is_whole():
@@ -229,12 +230,15 @@ class Run(keras.callbacks.Callback):
             if not model.stop_training:  # Else a callback such as `TerminateOnNaN` saw it.
                 raise
             is_finite = False
-        if together.is_several:
-            model.stop_training = together.is_any(bool(model.stop_training))
+        self._agree_to_stop()
         if self._files is not None:
             self._files.add_epoch(before.step, epoch, logs or {}, graph=self._way.graph)
             if is_finite:
                 self._save()
+
+    def _agree_to_stop(self) -> None:
+        """Stops all processes where a callback has stopped one."""
+        self.model.stop_training = self._way.together.is_any(bool(self.model.stop_training))
 
     def _is_whole(self) -> bool:
         """Returns whether an epoch had all of its batches."""

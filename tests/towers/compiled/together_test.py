@@ -9,7 +9,7 @@ from tests.programs import PATIENCE, forked, free_addresses
 from tests.towers.compiled.together_worker import CASES, find_out
 
 ALL = [case.__name__ for case in CASES]
-QUICK = ["callbacks", "evaluation", "kinds", "refused"]
+QUICK = ["callbacks", "evaluation", "kinds", "begins", "refused"]
 
 
 @pytest.fixture(
@@ -51,8 +51,9 @@ def test_all_processes_have_the_weights_history_and_logs_of_one_with_all_towers(
     *several, (alone, _) = found
     for case, expected in alone.items():
         assert all(one[case] == several[0][0][case] for one, _ in several), case
-        # Two processes add the same parts in the same order; a ring of more adds in another.
-        exact = len(several) == 2 and case != "parts"
+        # Two processes add the same parts in the same order; a ring of more adds in another. The
+        # towers of one process cut a batch to predict that one of several predicts whole.
+        exact = len(several) == 2 and case not in ("parts", "evaluation")
         check_equal(several[0][0][case], expected, atol=0 if exact else 2e-5)
 
 

@@ -180,6 +180,18 @@ def steps(one):
     return found | {"steps": stops.steps}
 
 
+def begins(one):
+    """The last process alone stops where its second epoch begins: one batch is trained of it."""
+    keras.utils.set_random_seed(1 + one["index"])
+    model = compiled(keras.Sequential([keras.Input((4,)), keras.layers.Dense(3, "softmax")]))
+
+    def stop(epoch, logs):
+        model.stop_training |= epoch == 1 and one["index"] == one["count"] - 1
+
+    stops = keras.callbacks.LambdaCallback(on_epoch_begin=stop)
+    return fit(one, model, epochs=3, callbacks=[stops]) | {"steps": int(model.optimizer.iterations)}
+
+
 def resumed(one):
     """A run that goes on; only the chief has its folder."""
     run_dir = one["folder"] / "run"
@@ -234,7 +246,7 @@ def refused(one):
     return fit(one, network(index), X[:rows], Y[:rows], epochs=1, alone=True)["epochs"]
 
 
-CASES = (callbacks, evaluation, kinds, parts, steps, resumed, refused)
+CASES = (callbacks, evaluation, kinds, parts, steps, begins, resumed, refused)
 
 
 class Monitor(http.server.BaseHTTPRequestHandler):
