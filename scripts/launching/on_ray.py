@@ -119,7 +119,10 @@ def make_trainer(options: LaunchOptions, arguments: Sequence[str], notes: Any) -
     run_dir = Path(own.run_dir or f"runs/{own.recipe}").absolute()
     workers = options.workers or (DEFAULT_PROCESSES,)
     least, most = min(workers), max(workers)
-    kept = f"kept in {options.storage}" if options.storage else "on all machines"
+    storage = options.storage
+    if storage and "://" not in storage:  # Ray takes absolute paths alone.
+        storage = os.path.abspath(storage)
+    kept = f"kept in {storage}" if storage else "on all machines"
     seconds, count = int(os.environ[WITH_FEWER]), f"{least}"
     if most > least:
         count = f"{least} to {most} (those that Ray can start within {seconds} s)"
@@ -140,7 +143,7 @@ def make_trainer(options: LaunchOptions, arguments: Sequence[str], notes: Any) -
         train_loop_config={
             "arguments": list(arguments),
             "folder": os.getcwd(),
-            "run_dir": str(run_dir) if options.storage else None,
+            "run_dir": str(run_dir) if storage else None,
             "notes": notes,
         },
         scaling_config=train.ScalingConfig(
@@ -150,7 +153,7 @@ def make_trainer(options: LaunchOptions, arguments: Sequence[str], notes: Any) -
         ),
         run_config=train.RunConfig(
             name=run_dir.name,
-            storage_path=options.storage or f"{run_dir.parent}/.ray",
+            storage_path=storage or f"{run_dir.parent}/.ray",
             failure_config=train.FailureConfig(
                 max_failures=options.max_restarts,
                 controller_failure_limit=NODES_SECONDS // seconds,

@@ -49,7 +49,7 @@ def environment():
 
 @needs_ray
 def test_two_workers_of_ray_train_as_two_towers_and_their_lines_have_numbers(private, tmp_path):
-    launch = ["launch", "--ray", "local", "--workers", "2", "--storage", tmp_path / "kept", "--"]
+    launch = ["launch", "--ray", "local", "--workers", "2", "--storage", "kept", "--"]
     command = [*private, "-m", "towers.scripts.main", *launch]
     command += train_shapes(tmp_path / "run", "--towers", 1, *OPTIONS)
     output = run(command, env=environment(), cwd=tmp_path)
