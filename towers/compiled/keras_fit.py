@@ -20,7 +20,7 @@ from towers.ground.private_apis import initial_epoch, set_initial_epoch
 from towers.loop.actions import restore_unreported, unreported
 from towers.loop.updates import NonFiniteGradientError, Position, StepReport
 from towers.processes.agreement import check_variables, take_from_chief
-from towers.saving.checkpoint_files import Checkpoint
+from towers.saving.checkpoint_files import Checkpoint, Groups
 from towers.saving.checkpoint_folder import CheckpointFolder
 from towers.saving.checkpoints import restore
 from towers.step.results import StepResults
@@ -247,8 +247,8 @@ class Run(keras.callbacks.Callback):
 
     def _save(self) -> None:
         """Saves all variables."""
-        processes, groups = self._way.together.processes, self._way.groups()
-        check_variables(processes, groups)
+        groups = self._way.groups()
+        self._check_variables(groups)
         if self._checkpoints is None:
             return
         state = {
@@ -264,8 +264,13 @@ class Run(keras.callbacks.Callback):
             epochs = self.position.epoch
             reason = "a callback stopped the training" if self.model.stop_training else ""
             self._files.end(self.position, self._asked.epochs, reason or f"{epochs} epochs done")
-        check_variables(self._way.together.processes, self._way.groups())
+        self._check_variables(self._way.groups())
         self._way.together.processes.wait()
+
+    def _check_variables(self, groups: Groups) -> None:
+        """Compares what is trained; the metrics also change where one process evaluates alone."""
+        trained = {name: found for name, found in groups.items() if name != "metrics"}
+        check_variables(self._way.together.processes, trained)
 
 
 def with_first_epoch(checkpoint: Checkpoint) -> Checkpoint:

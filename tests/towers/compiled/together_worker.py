@@ -181,14 +181,21 @@ def steps(one):
 
 
 def begins(one):
-    """The last process alone stops where its second epoch begins: one batch is trained of it."""
+    """The last process alone stops where its second epoch begins: one batch is trained of it.
+
+    It evaluates alone, too.
+    """
     keras.utils.set_random_seed(1 + one["index"])
     model = compiled(keras.Sequential([keras.Input((4,)), keras.layers.Dense(3, "softmax")]))
 
     def stop(epoch, logs):
         model.stop_training |= epoch == 1 and one["index"] == one["count"] - 1
 
-    stops = keras.callbacks.LambdaCallback(on_epoch_begin=stop)
+    def evaluate(epoch, logs):
+        if one["index"] == one["count"] - 1:
+            towers.evaluate(model, X, Y, verbose=0, towers=one["devices"], alone=True)
+
+    stops = keras.callbacks.LambdaCallback(on_epoch_begin=stop, on_epoch_end=evaluate)
     return fit(one, model, epochs=3, callbacks=[stops]) | {"steps": int(model.optimizer.iterations)}
 
 
