@@ -143,8 +143,7 @@ class Run(keras.callbacks.Callback):
             restore_unreported(self._actions, checkpoint.state.get("unreported", {}))
         self._take_from_chief()
         if self.position.epoch_step:
-            states = [one for metric in model.metrics for one in metric.variables]
-            self._metrics = [(one, one.numpy()) for one in states]
+            self._keep_metrics()
         with processes.chief_first():  # They may share a disk.
             files.begin(self.position, model, way.devices, processes)
         tell(model, self.position, files.run_dir, self._asked)
@@ -171,12 +170,21 @@ class Run(keras.callbacks.Callback):
         first_step = before.epoch_step if before.epoch == epoch else 0
         self.position = Position(before.step, epoch, first_step)
         self._data.begin_epoch(epoch, first_step)
-        for variable, value in self._metrics:
-            variable.assign(value)
-        self._metrics = []
+        self._restore_metrics()
         for name, function in self._way.functions.items():
             function.first = before.step + 1 if name == TRAIN else 0
         self._agree_to_stop()  # Keras stops after the first batch then.
+
+    def _keep_metrics(self) -> None:
+        """Keeps the states of the metrics in an epoch that goes on."""
+        states = [one for metric in self._model.metrics for one in metric.variables]
+        self._metrics = [(one, one.numpy()) for one in states]
+
+    def _restore_metrics(self) -> None:
+        """Gives the metrics the states that were kept, if there are any."""
+        for variable, value in self._metrics:
+            variable.assign(value)
+        self._metrics = []
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         """Ends an epoch whose batches have ended; the step follows Keras's function."""
@@ -200,6 +208,8 @@ class Run(keras.callbacks.Callback):
         if self._stops_in_steps:
             self._agree_to_stop()
         self._is_cut = bool(self.model.stop_training)
+        if self._is_cut and self._files is not None:
+            self._keep_metrics()
 
     def _report(self, before: Position, number: int, results: StepResults) -> None:
         """Reports the update with this number, from 1, of a call."""
@@ -231,6 +241,7 @@ class Run(keras.callbacks.Callback):
                 raise
             is_finite = False
         self._agree_to_stop()
+        self._restore_metrics()  # A validation has begun them anew.
         if self._files is not None:
             self._files.add_epoch(before.step, epoch, logs or {}, graph=self._way.graph)
             if is_finite:

@@ -125,11 +125,15 @@ class Trainer:
         check_at_least(0, **{name: count for name, count in given.items() if count is not None})
         self.restore_weights()
         check_settings(self._updates.step.processes, given)
-        with contextlib.ExitStack() as scope:
-            if self._checkpoints is not None and self._updates.step.processes.is_chief:
-                scope.enter_context(locked(self._checkpoints.path.parent))
-                scope.enter_context(self._checkpoints)
-            reason = self._train(epochs, steps)
+        try:
+            with contextlib.ExitStack() as scope:
+                if self._checkpoints is not None and self._updates.step.processes.is_chief:
+                    scope.enter_context(locked(self._checkpoints.path.parent))
+                    scope.enter_context(self._checkpoints)
+                reason = self._train(epochs, steps)
+        except OSError:
+            self._saved = None  # It was to be saved, but the disk may be full.
+            raise
         self._averages.enter_context(self._updates.step.averaged())
         return reason
 

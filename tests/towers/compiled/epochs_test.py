@@ -221,6 +221,7 @@ class StopAt(keras.callbacks.Callback):
 def test_resumed_fit_matches_uninterrupted(tmp_path, stop_after):
     """Stopped after an epoch, or within one: weights, logs, curves and order are the same."""
     options = {"batch_size": 8, "epochs": 4, "verbose": 0, "towers": tower_devices(2)}
+    options["validation_data"] = HELD_OUT
     whole = make_model(metrics=["mae"])
     expected = towers.fit(whole, X, Y, **options, run_dir=tmp_path / "whole").history
     tmp_path, callbacks = tmp_path / "stopped", [StopAt(stop_after)]

@@ -1,5 +1,6 @@
 """The loop: every batch once, in order, and any position continues to the same weights."""
 
+import contextlib
 import signal
 import threading
 import time
@@ -359,6 +360,21 @@ def test_a_run_that_was_sent_back_saves_the_same_step_again(tmp_path):
     trainer.train(steps=2)
     kernel = CheckpointFolder(tmp_path / "checkpoints").latest().groups["variables"][2]
     np.testing.assert_array_equal(kernel.array, snapshot(step)[2])
+
+
+def test_what_a_full_disk_could_not_take_is_saved_by_the_next_call(small_disk):
+    filling = small_disk / "filling"
+
+    def fill(report):
+        with contextlib.suppress(OSError):
+            filling.write_bytes(bytes(2**21))
+
+    trainer = towers.Trainer(build(), batches, [fill], run_dir=small_disk / "run")
+    with pytest.raises(OSError, match=r"Cannot save the checkpoint .*: No space left on device"):
+        trainer.train(steps=2)
+    filling.unlink()
+    assert trainer.train(steps=2) == "2 steps done"
+    assert CheckpointFolder(small_disk / "run/checkpoints").latest().step == 2
 
 
 def test_an_endless_data_set_is_refused_for_epochs(step):
