@@ -90,6 +90,10 @@ class ShardIterator:
         """How many batches the graph takes for the next call; None if `next` returns them."""
         return min(self.per_call, self._size - self.taken) if self.in_graph else None
 
+    def is_at_end(self) -> bool:
+        """Returns whether no batch is left; waits until this is known."""
+        return self.taken == self._size if self._feed is None else self._feed.exhausted()
+
     @property
     def waits(self) -> Sequence[float]:
         """The time in seconds for which the last ones were waited for, for each tower."""
@@ -141,14 +145,24 @@ class EpochData(DataAdapter):
 
     @property
     def num_batches(self) -> int | None:
-        """The number of batches of an epoch; None if it is unknown."""
+        """The number of batches of an epoch; None if it is unknown.
+
+        It is 0 if it is unknown in the midst of an epoch: for None, Keras takes all epochs to be as
+        long as the first, of which only the rest is read.
+        """
         counts = filter(None, (self.steps, self.data.num_batches))
-        return min(counts, default=None)
+        return min(counts, default=0 if self.first_step else None)
 
     @property
     def limit(self) -> int | None:
         """What Keras is given as the number of steps where its configuration limits it."""
         return self.steps if keras.config.max_steps_per_epoch() else None
+
+    def is_at_end(self, done: int) -> bool:
+        """Returns whether an epoch has no batch after so many, as far as that can be known."""
+        if isinstance(self._opened, ShardIterator):
+            return self._opened.is_at_end()
+        return 0 < (self.num_batches or 0) <= done
 
     def begin_epoch(self, epoch: int, first_step: int = 0) -> None:
         """Tells which epoch is read next, and from which batch on."""

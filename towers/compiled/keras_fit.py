@@ -142,6 +142,7 @@ class Run(keras.callbacks.Callback):
             self._data.first_epoch = checkpoint.state["first_epoch"]
             restore_unreported(self._actions, checkpoint.state.get("unreported", {}))
         self._take_from_chief()
+        self._data.first_step = self.position.epoch_step
         if self.position.epoch_step:
             self._keep_metrics()
         with processes.chief_first():  # They may share a disk.
@@ -159,6 +160,11 @@ class Run(keras.callbacks.Callback):
             self._data.first_epoch = None if first < 0 else first
             set_initial_epoch(self._model, epoch)
         self.position = Position(*place)
+
+    def set_params(self, params: dict[str, Any]) -> None:
+        """Says that the number of steps is unknown as Keras does."""
+        params["steps"] = params["steps"] or None
+        super().set_params(params)
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Takes what the chief's callbacks have set."""
@@ -253,8 +259,8 @@ class Run(keras.callbacks.Callback):
 
     def _is_whole(self) -> bool:
         """Returns whether an epoch had all of its batches."""
-        data, done = self._data, self.position.epoch_step
-        return not self._is_cut or (data.num_batches is not None and done >= data.num_batches)
+        is_asked = self._files is not None  # It may wait for a batch.
+        return not self._is_cut or (is_asked and self._data.is_at_end(self.position.epoch_step))
 
     def _save(self) -> None:
         """Saves all variables."""

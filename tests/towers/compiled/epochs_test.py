@@ -243,6 +243,21 @@ def test_resumed_fit_matches_uninterrupted(tmp_path, stop_after):
         assert points[0] == points[1] and [step for step, _ in points[0]] == [10]
 
 
+@pytest.mark.parametrize("stop_after", [4, 6])
+def test_an_epoch_of_unknown_length_goes_on(tmp_path, stop_after):
+    """Stopped within an epoch or at its end: those that follow are as long as before."""
+    rows = tf.data.Dataset.from_tensor_slices((X, Y)).filter(lambda *_: True).batch(8)
+    options = {"epochs": 4, "verbose": 0, "validation_data": HELD_OUT}
+    whole, stopped, resumed = (make_model() for _ in range(3))
+    expected = towers.fit(whole, rows, **options).history["loss"]
+    options["run_dir"] = tmp_path
+    towers.fit(stopped, rows, **options, callbacks=[StopAt(stop_after)])
+    history = towers.fit(resumed, rows, **options)
+    assert history.history["loss"] == expected[stop_after // 3 :]
+    assert history.params["steps"] is None
+    np.testing.assert_array_equal(resumed.get_weights()[0], whole.get_weights()[0])
+
+
 def test_a_resumed_fit_says_where_it_goes_on_and_that_nothing_is_left(tmp_path, capsys):
     options = {"batch_size": 8, "towers": 1, "run_dir": tmp_path}
     towers.fit(make_model(), X, Y, epochs=1, verbose=2, **options)
