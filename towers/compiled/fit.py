@@ -29,7 +29,12 @@ from towers.compiled.own_code import OnLayers, call_own, check_no_options, layer
 from towers.compiled.run_files import FitFiles
 from towers.compiled.setting import limited, place
 from towers.compiled.together import join
-from towers.ground.private_apis import flatten_layers, get_random_seed, train_validation_split
+from towers.ground.private_apis import (
+    flatten_layers,
+    get_random_seed,
+    train_validation_split,
+    updates_made,
+)
 from towers.layers.told import TABLES, exceptions_in
 from towers.step.options import StepOptions
 from towers.variables.optimizers import optimizers_in
@@ -106,8 +111,7 @@ def fit(
     check_model(model, "fit", **vars(asked), seed=seed_of(seed))
     together = join(data, alone=alone)
     seed, placement = seed_of(seed), place(model, towers, parameters, exchange)
-    updates = int(getattr(getattr(model, "optimizer", None), "iterations", 0))
-    seed, begun = together.processes.of_chief([seed, updates])
+    seed, begun = together.processes.of_chief([seed, updates_made(model)])
     options = StepOptions(clip_norm=clip_norm, accumulate=accumulate, seed=seed, probe=False)
     calls = layer_calls(model, placement.devices, repeated_rows, quiet=verbose == 0, trains=True)
     if has_own(model, "fit"):
@@ -127,7 +131,7 @@ def fit(
         calls.told.tell_why(model.name, error)
         way = OnLayers(model, calls)
         held_out = None if is_overridden(model, "evaluate") else held_out
-    return Run(model, way, asked, own, files, begun).fit(held_out)
+    return Run(model, way, asked, own, files).fit(held_out)
 
 
 def read(model: keras.Model, asked: Asked, seed: int) -> tuple[EpochData, EpochData | None]:

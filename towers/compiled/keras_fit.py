@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from towers.compiled.functions import TEST, TRAIN, OnTowers
 from towers.compiled.own_code import OnLayers
 from towers.compiled.run_files import FitFiles
 from towers.devices.kernels import levels_to_caller
-from towers.ground.private_apis import initial_epoch, set_initial_epoch
+from towers.ground.private_apis import initial_epoch, set_initial_epoch, updates_made
 from towers.loop.actions import restore_unreported, unreported
 from towers.loop.updates import NonFiniteGradientError, Position, StepReport
 from towers.processes.agreement import check_variables, take_from_chief
@@ -61,7 +61,6 @@ class Run(keras.callbacks.Callback):
         model, way: the model, and how the towers run it.
         asked: the arguments, within the limits of Keras's configuration.
         files: those of a run, or None.
-        begun: the number of updates that the model's optimizer has made.
 
     Attributes:
         position: where the training is.
@@ -74,11 +73,10 @@ class Run(keras.callbacks.Callback):
         asked: Asked,
         data: EpochData,
         files: FitFiles | None,
-        begun: int,
     ):
         super().__init__()
         self.position = Position()
-        self._asked, self._begun = asked, begun
+        self._asked = asked
         self._model, self._way, self._data, self._files = model, way, data, files
         self._stops_in_steps = False
         self._actions = [] if files is None or not way.functions else [files.reports(model)]
@@ -97,6 +95,8 @@ class Run(keras.callbacks.Callback):
         if isinstance(given, keras.callbacks.CallbackList):  # It has a progress bar or none.
             given, verbose = given.callbacks, 0
         callbacks = keras.tree.flatten(given or [])
+        if self._files is not None:
+            check_saved(callbacks)
         self._stops_in_steps = self._way.together.stops_in_steps(callbacks)
         with (
             self._scope(),
@@ -125,8 +125,6 @@ class Run(keras.callbacks.Callback):
                     self._checkpoints = CheckpointFolder(self._files.run_dir / "checkpoints")
                     scopes.enter_context(self._checkpoints)
                 self._go_on(self._files)
-            if self.position == Position():
-                self.position = Position(self._begun)
             yield
 
     def _go_on(self, files: FitFiles) -> None:
@@ -167,7 +165,9 @@ class Run(keras.callbacks.Callback):
         super().set_params(params)
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Takes what the chief's callbacks have set."""
+        """Takes what the chief's callbacks have set, such as what `BackupAndRestore` has saved."""
+        if self.position == Position():
+            self.position = Position(updates_made(self._model))
         self._take_from_chief()
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
@@ -288,6 +288,18 @@ class Run(keras.callbacks.Callback):
         """Compares what is trained; the metrics also change where one process evaluates alone."""
         trained = {name: found for name, found in groups.items() if name != "metrics"}
         check_variables(self._way.together.processes, trained)
+
+
+def check_saved(callbacks: Sequence[keras.callbacks.Callback]) -> None:
+    """Raises ValueError for one that changes what a run saves at the end of an epoch."""
+    kind = keras.callbacks.SwapEMAWeights
+    if any(isinstance(one, kind) and one.swap_on_epoch for one in callbacks):
+        raise ValueError(
+            "run_dir saves the weights with which the training goes on. Received "
+            "SwapEMAWeights(swap_on_epoch=True), which puts averages in their place when an epoch "
+            "ends. Leave swap_on_epoch out: validations and the trained model have the averages "
+            "all the same."
+        )
 
 
 def with_first_epoch(checkpoint: Checkpoint) -> Checkpoint:

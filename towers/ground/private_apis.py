@@ -218,6 +218,15 @@ def learning_rate_object(optimizer: Any) -> Any:
     return optimizer._learning_rate
 
 
+def updates_made(model: Any) -> int:
+    """Returns how many updates a model's optimizer has made, also those that it only adds up."""
+    optimizer = getattr(model, "optimizer", None)
+    inner: Any = getattr(optimizer, "inner_optimizer", optimizer)  # Of one that scales the loss.
+    if getattr(inner, "gradient_accumulation_steps", None):
+        return int(inner._iterations)
+    return int(getattr(optimizer, "iterations", 0))
+
+
 def slots_of(optimizer: Any, variable: Any, *kinds: str) -> list[Any]:
     """Returns a variable's slots in a built optimizer, a `tf.Variable` each.
 

@@ -258,6 +258,50 @@ def test_an_epoch_of_unknown_length_goes_on(tmp_path, stop_after):
     np.testing.assert_array_equal(resumed.get_weights()[0], whole.get_weights()[0])
 
 
+class EndedError(Exception):
+    pass
+
+
+def dropping(**options):
+    keras.utils.set_random_seed(1)
+    layers = [keras.Input((4,)), keras.layers.Dropout(0.5), keras.layers.Dense(2)]
+    model = keras.Sequential(layers)
+    model.compile(keras.optimizers.SGD(0.1, **options), "mse")
+    return model
+
+
+def test_what_backup_and_restore_goes_on_with_draws_the_same_numbers(tmp_path):
+    def end(epoch, logs):
+        if epoch == 2:
+            raise EndedError
+
+    options = {"batch_size": 8, "epochs": 4, "verbose": 0, "seed": 3}
+    whole, killed, resumed = dropping(), dropping(), dropping()
+    expected = towers.fit(whole, X, Y, **options).history["loss"]
+    backup = keras.callbacks.BackupAndRestore(tmp_path / "backup")
+    with pytest.raises(EndedError):
+        callbacks = [backup, keras.callbacks.LambdaCallback(on_epoch_begin=end)]
+        towers.fit(killed, X, Y, **options, callbacks=callbacks)
+    assert towers.fit(resumed, X, Y, **options, callbacks=[backup]).history["loss"] == expected[2:]
+    np.testing.assert_array_equal(resumed.get_weights()[0], whole.get_weights()[0])
+
+
+def test_averages_in_the_place_of_weights_are_not_saved_as_such(tmp_path):
+    swap = keras.callbacks.SwapEMAWeights(swap_on_epoch=True)
+    with pytest.raises(ValueError, match=r"run_dir saves the weights .* Leave swap_on_epoch out"):
+        towers.fit(dropping(use_ema=True), X, Y, run_dir=tmp_path / "run", callbacks=[swap])
+    assert not (tmp_path / "run").exists()
+
+
+def test_another_fit_counts_updates_that_were_only_accumulated():
+    whole, parts = (dropping(gradient_accumulation_steps=2) for _ in range(2))
+    options = {"batch_size": 8, "verbose": 0, "seed": 3}
+    towers.fit(whole, X, Y, epochs=2, **options)
+    towers.fit(parts, X, Y, epochs=1, **options)
+    towers.fit(parts, X, Y, initial_epoch=1, epochs=2, **options)
+    np.testing.assert_array_equal(parts.get_weights()[0], whole.get_weights()[0])
+
+
 def test_a_resumed_fit_says_where_it_goes_on_and_that_nothing_is_left(tmp_path, capsys):
     options = {"batch_size": 8, "towers": 1, "run_dir": tmp_path}
     towers.fit(make_model(), X, Y, epochs=1, verbose=2, **options)
