@@ -17,7 +17,7 @@ from towers.compiled.own_code import OnLayers
 from towers.compiled.run_files import FitFiles
 from towers.devices.kernels import levels_to_caller
 from towers.ground.private_apis import initial_epoch, set_initial_epoch, updates_made
-from towers.loop.actions import restore_unreported, unreported
+from towers.loop.actions import reporting, restore_unreported, unreported
 from towers.loop.updates import NonFiniteGradientError, Position, StepReport
 from towers.processes.agreement import check_variables, take_from_chief
 from towers.saving.checkpoint_files import Checkpoint, Groups
@@ -277,6 +277,9 @@ class Run(keras.callbacks.Callback):
 
     def on_train_end(self, logs: Any = None) -> None:
         """Writes how the training ended; waits for all processes, so that none seems to be lost."""
+        if not self.model.stop_training:
+            for _, action in reporting(self._actions):
+                action.end()
         if self._files is not None:
             epochs = self.position.epoch
             reason = "a callback stopped the training" if self.model.stop_training else ""

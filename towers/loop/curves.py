@@ -40,7 +40,7 @@ def write_summaries(
             "input_wait": rates.input_wait,
             "learning_rate": results.learning_rate,
         }
-        losses = np.where(towers.weight, np.asarray(towers.loss, np.float64), np.nan)
+        losses = losses_of(report)
         spreads = losses - float(results.loss) if len(losses) > 1 else None
         if spreads is not None and np.isfinite(spreads).any():
             means["loss_spread"] = np.nanmax(losses) - np.nanmin(losses)
@@ -57,6 +57,12 @@ def write_summaries(
             writers.write(f"tower_{first_tower + tower}", report.step, to_floats(scalars))
 
     return write
+
+
+def losses_of(report: StepReport) -> np.ndarray:
+    """Returns the loss of each tower; NaN for one that had no example."""
+    towers = report.results.towers
+    return np.where(towers.weight, np.asarray(towers.loss, np.float64), np.nan)
 
 
 def tower_scalars(report: StepReport, rates: Rates, tower: int) -> dict[str, Any]:
@@ -77,7 +83,7 @@ def report_values(report: StepReport, rates: Rates) -> dict[str, Any]:
     Args:
         report, rates: as `with_rates` gives them.
     """
-    results, losses = report.results, report.results.towers.loss
+    results, losses = report.results, losses_of(report)
     return {
         "epoch": report.epoch + 1,
         "loss": float(results.loss),

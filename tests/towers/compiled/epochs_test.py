@@ -286,6 +286,12 @@ def test_what_backup_and_restore_goes_on_with_draws_the_same_numbers(tmp_path):
     np.testing.assert_array_equal(resumed.get_weights()[0], whole.get_weights()[0])
 
 
+def test_a_short_training_has_a_curve_of_each_tower(tmp_path):
+    options = {"batch_size": 8, "verbose": 0, "towers": tower_devices(2), "run_dir": tmp_path}
+    towers.fit(make_model(), X, Y, **options)
+    assert [step for step, _ in read_scalars(tmp_path / "summaries", "tower_1")["loss"]] == [3]
+
+
 def test_averages_in_the_place_of_weights_are_not_saved_as_such(tmp_path):
     swap = keras.callbacks.SwapEMAWeights(swap_on_epoch=True)
     with pytest.raises(ValueError, match=r"run_dir saves the weights .* Leave swap_on_epoch out"):

@@ -1,5 +1,7 @@
 """What TensorBoard shows: a curve for each tower, histograms, and a profile."""
 
+import math
+
 import keras
 import pytest
 import tensorflow as tf
@@ -47,7 +49,7 @@ def test_each_tower_has_a_curve_under_the_same_tags(tmp_path):
     assert found["average", "examples_per_second"] == [(5, 3628.0), (10, 3628.0)]
 
 
-def test_a_tower_without_an_example_has_no_loss_in_curves_and_lines(tmp_path):
+def test_a_tower_without_an_example_has_no_loss(tmp_path):
     towers = report_of(5).results.towers._replace(loss=[4.0, 0.0], weight=[3.0, 0.0])
     report = report_of(5, loss=tf.constant(4.0), towers=towers)
     with SummaryWriters(tmp_path) as writers:
@@ -56,6 +58,7 @@ def test_a_tower_without_an_example_has_no_loss_in_curves_and_lines(tmp_path):
     assert {run for run, _ in found} == {"average", "tower_0"}
     assert found["average", "loss_spread"] == [(5, 0.0)]
     assert printing.tower_losses(report, None) == [(0, 4.0)]
+    assert math.isnan(curves.report_values(report, rates_of((0.0, 2.5)))["tower_1_loss"])
 
 
 def test_variables_of_one_path_have_histograms_of_their_own(tmp_path):
