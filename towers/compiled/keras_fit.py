@@ -251,6 +251,7 @@ class Run(keras.callbacks.Callback):
         if self._files is not None:
             self._files.add_epoch(before.step, epoch, logs or {}, graph=self._way.graph)
             if is_finite:
+                self._files.sync()
                 self._save()
 
     def _agree_to_stop(self) -> None:

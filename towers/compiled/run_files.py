@@ -192,6 +192,11 @@ class FitFiles:
             self.curves.write(EVALUATION, step, held_out)
             self.metrics.write(MetricsFile.TEST, step, held_out)
 
+    def sync(self) -> None:
+        """Waits until curves and metrics are on the disk: those of a checkpoint come before it."""
+        self.curves.flush()
+        self.metrics.sync()
+
     def end(self, position: Position, epochs: int, reason: str) -> None:
         """Writes how the training ended."""
         if self._is_chief and not self._is_over:

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import shutil
 
 import keras
@@ -286,9 +287,20 @@ def test_what_backup_and_restore_goes_on_with_draws_the_same_numbers(tmp_path):
     np.testing.assert_array_equal(resumed.get_weights()[0], whole.get_weights()[0])
 
 
-def test_a_short_training_has_a_curve_of_each_tower(tmp_path):
+def test_a_short_training_has_a_curve_of_each_tower_on_the_disk_before_its_checkpoint(
+    tmp_path, monkeypatch
+):
+    on_disk, sync = [], os.fsync
+
+    def note(descriptor):
+        on_disk.append(os.path.basename(os.readlink(f"/proc/self/fd/{descriptor}")))
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", note)
     options = {"batch_size": 8, "verbose": 0, "towers": tower_devices(2), "run_dir": tmp_path}
-    towers.fit(make_model(), X, Y, **options)
+    towers.fit(make_model(), X, Y, validation_data=HELD_OUT, **options)
+    before = on_disk[: on_disk.index("step-00000003.ckpt.npz.partial")]
+    assert "metrics.jsonl" in before and any("tfevents" in name for name in before)
     assert [step for step, _ in read_scalars(tmp_path / "summaries", "tower_1")["loss"]] == [3]
 
 
