@@ -89,7 +89,7 @@ def open_alone(path: Path) -> int:
         if time.monotonic() >= limit:
             raise ValueError(
                 f"{path.parent} is in use by {read_holder(descriptor)}. Wait until it ends, stop "
-                "it, or choose another directory (--run-dir)."
+                "it, or choose another run directory."
             )
         time.sleep(SECONDS / 20)
 

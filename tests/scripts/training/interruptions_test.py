@@ -165,7 +165,9 @@ def test_two_trainings_in_one_directory_are_refused_and_a_killed_one_is_not_in_t
             patch.delattr("towers.scripts.training.open.open_data")  # Before data is made.
             assert main(command) == 2
         error = capsys.readouterr().err
-        assert f"is in use by process {process.pid} on " in error and "--run-dir" in error
+        assert (
+            f"is in use by process {process.pid} on " in error and "another run directory" in error
+        )
         assert [path.name for path in run_dir.iterdir()] == [".lock"]
         process.kill()
         process.wait()
