@@ -210,16 +210,23 @@ def unpack(archive: Path, folder: Path, *, wanted: str) -> None:
         ValueError: a member is outside of the wanted folder or no plain file; nothing is written.
     """
     with tarfile.open(archive) as tar:
-        check_members(archive, tar.getmembers(), wanted=wanted)
+        members = tar.getmembers()
+        check_members(archive, members, wanted=wanted)
         with tempfile.TemporaryDirectory(dir=folder, prefix=UNPACKING) as unpacked:
-            tar.extractall(unpacked, filter=with_usual_mode)
+            for member in members:
+                unpack_member(tar, member, Path(unpacked, member.name))
             publish(Path(unpacked, wanted), folder / wanted)
 
 
-def with_usual_mode(member: tarfile.TarInfo, path: str) -> tarfile.TarInfo:
-    """Returns a member with the mode of any other file: an archive's may lock it."""
-    own = tarfile.data_filter(member, path)
-    return own.replace(mode=None, deep=False)  # type: ignore[arg-type]
+def unpack_member(tar: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> None:
+    """Writes a file or makes a folder, with the modes of any other: an archive's may lock it."""
+    content = tar.extractfile(member)
+    if content is None:
+        path.mkdir(parents=True, exist_ok=True)
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with content, path.open("wb") as file:
+        shutil.copyfileobj(content, file)
 
 
 def check_members(archive: Path, members: Sequence[tarfile.TarInfo], *, wanted: str) -> None:
