@@ -206,7 +206,6 @@ FLAGS = {
     "option before the command": (["--towers", "2", "train"], "The command comes first"),
     "field by another name": (train("--set", "lr=1"), "no field 'lr'. Use learning_rate="),
     "option as a field": (train("--set", "early_stopping=3"), "Use --early-stopping."),
-    "field without a near one": (train("--set", "dropout_rate=0.1"), "There are: "),
     "field and value apart": (
         train("--set", "epochs", "2"),
         "such as learning_rate=0.1",
