@@ -49,7 +49,7 @@ def build_rival(task: Task, name: str, num_replicas: int) -> TimedRun:
 
 
 def plain(task: Task, devices: Sequence[str]) -> TimedRun:
-    """A hand-written tf.function: tape, mean loss, metrics, apply; the optimizer of the towers."""
+    """A hand-written tf.function: tape, mean loss, metrics, apply."""
     with towers.Placement(devices[:1]).scope():
         model = task.make_model()
         optimizer = task.make_optimizer()

@@ -36,8 +36,8 @@ from towers.ground.private_apis import (
     updates_made,
 )
 from towers.layers.told import TABLES, exceptions_in
+from towers.optimizers.fused import optimizers_in
 from towers.step.options import StepOptions
-from towers.variables.optimizers import optimizers_in
 
 
 @in_one_sentence()

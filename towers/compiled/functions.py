@@ -24,13 +24,13 @@ from towers.devices.placement import Placement
 from towers.ground.private_apis import flatten_layers, learning_rate_object
 from towers.layers.held import same_start
 from towers.loop.updates import FiniteCheck
+from towers.optimizers.fused import optimizers_in
 from towers.saving.checkpoint_files import Groups
 from towers.step.builder import TrainStep, build_train_step
 from towers.step.evaluation import EvaluationStep, build_evaluation_step
 from towers.step.options import FixedLossScale, LossScale, StepOptions
 from towers.step.results import StepResults
 from towers.variables.find_variables import NotCompilableError
-from towers.variables.optimizers import optimizers_in
 from towers.variables.shared_variables import is_seed
 
 TRAIN, TEST = "train_function", "test_function"

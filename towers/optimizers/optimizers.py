@@ -1,4 +1,4 @@
-"""The optimizers: Keras's algorithms, in fused kernels if the update is the same."""
+"""The optimizers by name: Keras's own, and Adam in one fused kernel."""
 
 from __future__ import annotations
 
@@ -63,71 +63,16 @@ def build_optimizer(
     moments: dict[str, Any] = {"beta_1": beta_1, "beta_2": beta_2, "epsilon": epsilon, **options}
     with_momentum: dict[str, Any] = {"momentum": float(momentum), **options}
     builders: dict[str, Callable[[], keras.optimizers.Optimizer]] = {
-        "sgd": lambda: SGD(learning_rate, **options),
-        "momentum": lambda: SGD(learning_rate, **with_momentum),
-        "nesterov": lambda: SGD(learning_rate, nesterov=True, **with_momentum),
-        "adagrad": lambda: Adagrad(learning_rate, epsilon=epsilon, **options),
+        "sgd": lambda: keras.optimizers.SGD(learning_rate, **options),
+        "momentum": lambda: keras.optimizers.SGD(learning_rate, **with_momentum),
+        "nesterov": lambda: keras.optimizers.SGD(learning_rate, nesterov=True, **with_momentum),
+        "adagrad": lambda: keras.optimizers.Adagrad(learning_rate, epsilon=epsilon, **options),
         "adam": lambda: Adam(learning_rate, **moments),
         "adamw": lambda: AdamW(learning_rate, weight_decay=weight_decay, **moments),
         "lazy_adam": lambda: Adam(learning_rate, lazy=True, **moments),
     }
     check_choice("optimizer", name, builders)
     return builders[name]()
-
-
-class SGD(keras.optimizers.SGD):
-    """Gradient descent, plain, with momentum or with Nesterov's momentum, in one fused kernel.
-
-    Arguments, variables and updates are those of `keras.optimizers.SGD`. A sparse gradient changes
-    only its rows; with momentum, all rows, since the velocity of a row acts without a gradient too.
-    """
-
-    def update_step(
-        self, gradient: Gradient, variable: tf.Variable, learning_rate: tf.Tensor
-    ) -> None:
-        """Updates one variable from its gradient; repeated rows add up."""
-        if variable.dtype not in FUSED_DTYPES:
-            super().update_step(to_dense(gradient, variable), variable, learning_rate)
-            return
-        gradient = tf.cast(gradient, variable.dtype)
-        rate = tf.cast(learning_rate, variable.dtype)
-        if self.momentum:
-            (momentum,) = slots_of(self, variable, "momentums")
-            tf.raw_ops.ResourceApplyKerasMomentum(
-                var=variable.handle,
-                accum=momentum.handle,
-                lr=rate,
-                grad=to_dense(gradient, variable),
-                momentum=tf.cast(self.momentum, variable.dtype),
-                use_nesterov=self.nesterov,
-            )
-        elif isinstance(gradient, tf.IndexedSlices):
-            variable.scatter_sub(tf.IndexedSlices(gradient.values * rate, gradient.indices))
-        else:
-            tf.raw_ops.ResourceApplyGradientDescent(var=variable.handle, alpha=rate, delta=gradient)
-
-
-class Adagrad(keras.optimizers.Adagrad):
-    """Adagrad that changes only the rows of a sparse gradient.
-
-    Arguments, variables and updates are those of `keras.optimizers.Adagrad`: without a gradient
-    neither a row nor its accumulator changes. TensorFlow's fused kernels add epsilon outside the
-    root, Keras inside, so dense gradients take Keras's own code.
-    """
-
-    def update_step(
-        self, gradient: Gradient, variable: tf.Variable, learning_rate: tf.Tensor
-    ) -> None:
-        """Updates one variable from its gradient; the rows of a sparse one must be unique."""
-        if not isinstance(gradient, tf.IndexedSlices):
-            super().update_step(gradient, variable, learning_rate)
-            return
-        values = tf.cast(gradient.values, variable.dtype)
-        (accumulator,) = slots_of(self, variable, "accumulators")
-        sums = tf.gather(accumulator, gradient.indices) + tf.square(values)
-        change = tf.cast(learning_rate, variable.dtype) * values / tf.sqrt(sums + self.epsilon)
-        accumulator.scatter_update(tf.IndexedSlices(sums, gradient.indices))
-        variable.scatter_sub(tf.IndexedSlices(change, gradient.indices))
 
 
 class Adam(keras.optimizers.Adam):

@@ -12,13 +12,13 @@ import tensorflow as tf
 from towers.devices.op_devices import device_name
 from towers.devices.stages import on_devices
 from towers.ground.private_apis import take_identity
+from towers.optimizers.fused import apply_gradients, optimizers_in
 from towers.saving.checkpoint_files import tensorflow_variable, value_of
 from towers.travel.gradients import Gradient, scale_gradients
 from towers.travel.packing import send_together
 from towers.variables.optimizers import (
     LearningRates,
     check_slots,
-    optimizers_in,
     warn_of_unconnected,
 )
 from towers.variables.outside_writes import StepWrites, unobserved
@@ -134,7 +134,7 @@ class Copies:
                 scaled = summed if factor is None else scale_gradients(summed, tf.identity(factor))
                 pairs = zip(scaled, self.shared.trainable, strict=True)
                 connected = [(tf.cast(g, v.dtype), v) for g, v in pairs if g is not None]
-                self.optimizer.apply_gradients(connected)
+                apply_gradients(self.optimizer, connected)
                 assign_values(self.shared.states, own_states, add=add_states)
         kept = zip(self.shared.all, [*gradients[0], *states], strict=True)
         self._writes.leaves(variable for variable, change in kept if change is None)

@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from towers.ground.private_apis import learning_rate_object, variables_built_for
+from towers.optimizers.fused import optimizers_in
 from towers.saving.checkpoint_files import path_of, tensorflow_variable, value_of
 from towers.travel.gradients import Gradient
 from towers.variables.shared_variables import SharedVariables
@@ -46,13 +47,6 @@ def check_gradients(variables: Iterable[keras.Variable]) -> None:
                 "its gradient, as it does with the scales of float8; train such a model on one "
                 "device with its own fit()."
             )
-
-
-def optimizers_in(
-    optimizer: keras.optimizers.Optimizer,
-) -> Sequence[keras.optimizers.Optimizer]:
-    """Returns the optimizers of a `keras.optimizers.MultiOptimizer`, or the optimizer itself."""
-    return list(getattr(optimizer, "optimizers", [optimizer]))
 
 
 class LearningRates:
