@@ -89,18 +89,13 @@ class Update:
 
         def assign() -> None:
             with tf.device(self._device):
-                self.copies.apply(
-                    change.gradients,
-                    change.factor,
-                    change.states,
-                    change.assigned,
-                    add_states=add_states,
-                )
+                self.copies.apply(gradients, change.states, change.assigned, add_states=add_states)
                 self.carried.assign(change.carried)
 
         with tf.device(self._device), tf.name_scope("update"):
             learning_rate = self.copies.learning_rate()
             loss_scale = tf.ones([]) if self.loss_scale is None else self.loss_scale.read()
+            gradients = self.copies.scale(change.gradients, change.factor)  # Beside the norm.
             with tf.device(self._host):  # A GPU would get the decision first, and be waited for.
                 tf.cond(change.finite, assign, lambda: None)
             if self.loss_scale is not None:

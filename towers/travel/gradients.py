@@ -188,7 +188,7 @@ def clip_factor(norm: tf.Tensor, clip_norm: float | None) -> tf.Tensor:
     Pascanu et al. 2013, "On the difficulty of training recurrent neural networks", algorithm 1.
     """
     if clip_norm is None:
-        return tf.ones_like(norm)
+        return tf.ones([], norm.dtype)  # It does not wait for the norm.
     return clip_norm / tf.maximum(norm, clip_norm)
 
 

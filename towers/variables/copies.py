@@ -107,10 +107,24 @@ class Copies:
             return tf.constant(float("nan"))
         return tf.identity(self.optimizer.learning_rate)
 
+    def scale(
+        self, gradients: Sequence[Sequence[Gradient]], factor: tf.Tensor | None
+    ) -> list[list[Gradient]]:
+        """Returns the gradients for each copy times a scalar, or 1 for None, as `apply` takes them.
+
+        Each is on its copy's devices and has the dtype of its variable.
+        """
+        scaled = []
+        for copy, summed in zip(self._copies, gradients, strict=True):
+            with on_devices(copy.devices):
+                own = summed if factor is None else scale_gradients(summed, tf.identity(factor))
+                pairs = zip(own, self.shared.trainable, strict=True)
+                scaled.append([None if g is None else tf.cast(g, v.dtype) for g, v in pairs])
+        return scaled
+
     def apply(
         self,
         gradients: Sequence[Sequence[Gradient]],
-        factor: tf.Tensor | None,
         states: Sequence[tf.Tensor | None],
         assigned: Sequence[tf.Tensor | None],
         *,
@@ -119,8 +133,8 @@ class Copies:
         """Applies the same update to every copy.
 
         Args:
-            gradients: for each copy, one gradient per trainable variable; None without connection.
-            factor: scalar by which the gradients are multiplied first, or None.
+            gradients: for each copy, one gradient per trainable variable, in its dtype; None
+                without connection.
             states: new values of the non-trainable variables; None for a variable that stays.
             assigned: values of the trainable variables from which the update starts; None for the
                 variable's own.
@@ -131,9 +145,8 @@ class Copies:
         for copy, summed, own_states in zip(self._copies, gradients, sent, strict=True):
             with on_devices(copy.devices), self._scope(copy), unobserved():
                 assign_values(self.shared.trainable, assigned)
-                scaled = summed if factor is None else scale_gradients(summed, tf.identity(factor))
-                pairs = zip(scaled, self.shared.trainable, strict=True)
-                connected = [(tf.cast(g, v.dtype), v) for g, v in pairs if g is not None]
+                pairs = zip(summed, self.shared.trainable, strict=True)
+                connected = [(g, v) for g, v in pairs if g is not None]
                 apply_gradients(self.optimizer, connected)
                 assign_values(self.shared.states, own_states, add=add_states)
         kept = zip(self.shared.all, [*gradients[0], *states], strict=True)
