@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import glob
 import os
+import shlex
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -53,7 +54,7 @@ def run(options: ExportOptions) -> int:
         raise WrongInputError(f"{folder} exists already. Choose another with --output{more}.")
     with wrong_input(OSError):  # Such as a folder that cannot be made.
         line = publish_whole(write, folder)
-    show(f"exported to {folder}; {line.format(folder=folder)}")
+    show(f"exported to {folder}; {line.format(folder=shlex.quote(str(folder)))}")
     return 0
 
 

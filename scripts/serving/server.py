@@ -133,7 +133,16 @@ def protocol_that_ends(seconds: float) -> type[asyncio.Protocol]:
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             """Begins to watch a connection."""
             super().connection_made(transport)
-            self.loop.call_later(seconds, self.end_unless_changed, self.state())
+            self.look_later()
+
+        def connection_lost(self, error: Exception | None) -> None:
+            """Ends the watch, which would keep the connection's last request in memory."""
+            self.next_look.cancel()
+            super().connection_lost(error)
+
+        def look_later(self) -> None:
+            """Looks at the connection after a while."""
+            self.next_look = self.loop.call_later(seconds, self.end_unless_changed, self.state())
 
         def state(self) -> tuple[Any, bool]:
             """Returns what changes with each request, and when it is answered."""
@@ -144,7 +153,7 @@ def protocol_that_ends(seconds: float) -> type[asyncio.Protocol]:
             if self.state() == before:
                 self.transport.abort()
             elif not self.transport.is_closing():
-                self.loop.call_later(seconds, self.end_unless_changed, self.state())
+                self.look_later()
 
         def shutdown(self) -> None:
             """Says with each answer that it is the last; ends a silent connection a moment later.

@@ -5,6 +5,7 @@ import importlib.util
 import json
 import os
 import select
+import shlex
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from tests.scripts.runs import train_shapes
 from towers.data.images import cifar10
 from towers.data.samples import shapes
 from towers.data.text import LineCodec
+from towers.scripts.commands import export
 from towers.scripts.main import main
 from towers.scripts.training.options import DeviceOptions, EvaluateOptions
 from towers.scripts.training.saved_run import open_evaluation
@@ -111,6 +113,18 @@ def test_a_file_for_other_runtimes_says_what_the_saved_model_says(
     expected = saved.classify(images)
     np.testing.assert_allclose(found["probabilities"], expected["probabilities"], atol=1e-5)
     np.testing.assert_array_equal(found["classes"], expected["classes"])
+
+
+def test_the_command_that_asks_an_export_can_be_pasted(monkeypatch, tmp_path, capsys):
+    def write(folder):
+        folder.mkdir()
+        return "ask it with: python {folder}/answer.py"
+
+    monkeypatch.setattr(export, "choose_writer", lambda options: write)
+    folder = str(tmp_path / "my bot")
+    assert main(["export", "run", "--output", folder]) == 0
+    command = capsys.readouterr().out.partition("ask it with: ")[2]
+    assert shlex.split(command) == ["python", f"{folder}/answer.py"]
 
 
 def test_an_image_network_takes_no_options_of_decoding(classifier, tmp_path, capsys):

@@ -1,13 +1,16 @@
 """The server's sockets: errors that name their address, and the names that they have."""
 
 import asyncio
+import gc
 import http.client
 import socket
 import threading
 import time
+import weakref
 
 import pytest
 
+from tests.programs import wait_until
 from towers.scripts.serving import server
 
 
@@ -47,6 +50,30 @@ def test_a_request_on_an_open_connection_is_answered_while_the_server_stops(seco
             assert (answer.read(), answer.getheader("connection")) == (b"hello", header)
         thread.join(20)
         assert not thread.is_alive()
+
+
+def test_what_a_closed_connection_asked_is_not_kept():
+    asked = []
+
+    async def remember(scope, receive, send):
+        asked.append(weakref.ref(send.__self__))
+        await hello(scope, receive, send)
+
+    with server.bind("127.0.0.1", 0) as bound:
+        running = server.make_server(remember, 3600, 9)
+        server.listen(bound)
+        thread = threading.Thread(target=running.run, kwargs={"sockets": bound})
+        thread.start()
+        client = http.client.HTTPConnection(*bound[0].getsockname(), timeout=20)
+        try:
+            client.request("GET", "/0")
+            assert client.getresponse().read() == b"hello"
+            client.close()
+            wait_until(lambda: gc.collect() >= 0 and asked[0]() is None, "the request is forgotten")
+        finally:
+            client.close()
+            running.should_exit = True
+            thread.join(20)
 
 
 def test_a_local_server_has_the_names_that_it_was_started_with():
