@@ -40,6 +40,8 @@ OPTIONS = {
     **dict.fromkeys(("max-steps", "iterations", "num-steps", "iters"), ("steps",)),
     **dict.fromkeys(("max-epochs", "num-epochs", "epoch"), ("epochs",)),
     **dict.fromkeys(("batch", "bs", "global-batch-size"), ("batch-size",)),
+    **dict.fromkeys(("save-every", "save-steps", "save-interval"), ("checkpoint-every",)),
+    **dict.fromkeys(("eval-every", "eval-steps", "eval-interval"), ("evaluate-every",)),
     **dict.fromkeys(("patience",), ("early-stopping",)),
     **dict.fromkeys(("force", "overwrite-output-dir"), ("overwrite",)),
     **dict.fromkeys(("pretrained", "weights", "from-checkpoint", "finetune"), ("init-from",)),

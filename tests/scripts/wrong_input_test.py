@@ -190,6 +190,7 @@ FLAGS = {
     "threads": (train("--num-workers", "4"), "One thread per core reads"),
     "field without a flag": (train("learning_rate=1"), "Use --set learning_rate=VALUE"),
     "patience": (train("--patience", "3"), "Use --early-stopping"),
+    "save_every": (train("--save-every", "3"), "Use --checkpoint-every"),
     "output folder": (train("--output-dir", "out"), "Use --run-dir"),
     "data set": (train("--dataset", "data"), "Use --data"),
     "epochs in capitals": (train("--Epochs", "3"), "Did you mean '--epochs'?"),
