@@ -16,7 +16,7 @@ from towers.compiled.checks import is_overridden
 from towers.compiled.data import ArrayData, Data, Shards
 from towers.ground.arguments import check_choice
 from towers.ground.private_apis import potentially_ragged_concat
-from towers.processes.agreement import check_settings, digest
+from towers.processes.agreement import arrays_of, check_settings, digest, warn_of_other_inputs
 from towers.processes.place import find_place
 from towers.processes.processes import Processes, join_processes
 from towers.saving.run_record import package_versions
@@ -230,22 +230,24 @@ def check_same_data(processes: Processes, data: Data) -> None:
     """Raises ValueError in every process unless all have the same data.
 
     Of data in an order of its own the first labels are compared (or inputs, without labels): inputs
-    may be augmented.
+    may be augmented. Those that differ are warned of.
     """
     if processes.count == 1:
         return
+    batch = None if isinstance(data, ArrayData) else data.first_batch()
     if isinstance(data, ArrayData):
         name, arrays = "a checksum of the data", compared_arrays(data)
     else:
-        x, y, _ = keras.utils.unpack_x_y_sample_weight(data.first_batch())
-        parts = keras.tree.flatten(x if y is None else y)
-        name, arrays = "a checksum of the first labels", [np.asarray(part) for part in parts]
+        x, y, _ = keras.utils.unpack_x_y_sample_weight(batch)
+        name, arrays = "a checksum of the first labels", arrays_of(x if y is None else y)
     try:
         check_settings(processes, {"batches": data.num_batches, name: digest(arrays)[:8]})
     except ValueError as error:
         raise ValueError(
             f'{error} Parts of their own need data="own", and a data set that shuffles a seed.'
         ) from None
+    if batch is not None:
+        warn_of_other_inputs(processes, batch)
 
 
 def compared_arrays(data: ArrayData) -> list[np.ndarray]:
