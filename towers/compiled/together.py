@@ -104,9 +104,10 @@ class Together(NamedTuple):
             ) from None
         return reason
 
-    def is_any(self, value: bool) -> bool:
-        """Returns whether a value is true in any process; all must ask."""
-        return any(self.processes.share(b"1" if value else b"", "a choice"))
+    def any_of(self, *values: bool) -> list[bool]:
+        """Returns whether each value is true in any process; all must ask."""
+        shared = self.processes.share(bytes(values), "choices")
+        return list(map(any, zip(*shared, strict=True)))
 
     def shards(self, data: Data, num_towers: int, steps: int | None) -> Shards:
         """Returns data as the shards of this process's towers; all processes call it together.
@@ -166,7 +167,7 @@ class Together(NamedTuple):
             if not isinstance(callback, SHOWING)
             for hook in STEP_HOOKS
         )
-        return self.is_several and self.is_any(hears)
+        return self.is_several and self.any_of(hears)[0]
 
 
 def deciding(callbacks: Sequence[Any]) -> Iterator[Any]:
