@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -13,7 +14,7 @@ import tensorflow as tf
 
 from towers.batches.shards import OwnRows, any_number_of_rows
 from towers.compiled.checks import is_overridden
-from towers.compiled.data import ArrayData, Data, Shards
+from towers.compiled.data import ArrayData, Data, PyData, Shards
 from towers.ground.arguments import check_choice
 from towers.ground.private_apis import potentially_ragged_concat
 from towers.processes.agreement import arrays_of, check_settings, digest, warn_of_other_inputs
@@ -115,13 +116,17 @@ class Together(NamedTuple):
         An epoch has so many steps; None: those of a pass.
 
         Raises:
-            ValueError: it is not the same data, it is unknown how long the parts are, or a batch is
-                too small to have rows of each.
+            ValueError: it is not the same data (of a `PyDataset`: when it begins), it is unknown
+                how long the parts are, or a batch is too small to have rows of each.
         """
         count, index = self.processes.count, self.processes.index
         if not self.is_several or not self.owns_data:
-            check_same_data(self.processes, data)
-            return Shards(data, OwnRows(index * num_towers, num_towers, count * num_towers))
+            own = OwnRows(index * num_towers, num_towers, count * num_towers)
+            check = functools.partial(check_same_data, self.processes)
+            if isinstance(data, PyData):  # It may shuffle itself where it begins.
+                return Shards(data, own, check=check)
+            check(data)
+            return Shards(data, own)
         if isinstance(data, ArrayData):
             check_shares(data.batch_size, count)
             data = data.in_batches_of(part_sizes(data.batch_size, count)[index])

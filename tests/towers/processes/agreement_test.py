@@ -1,6 +1,7 @@
 """Processes that do not have the same settings or variables are told apart, by name."""
 
 import itertools
+import json
 import warnings
 
 import keras
@@ -11,13 +12,14 @@ import tensorflow as tf
 from tests import helpers
 from towers.batches.sources import batches_from
 from towers.compiled.data import read_data
-from towers.compiled.together import check_same_data
+from towers.compiled.together import Together, check_same_data
 from towers.processes import agreement
 from towers.processes.agreement import (
     check_same_batches,
     check_settings,
     check_variables,
     difference,
+    digest,
 )
 from towers.processes.processes import Processes
 
@@ -108,3 +110,19 @@ def test_arrays_and_batches_that_follow_from_a_seed_are_not_warned_of():
         lambda one: check_same_batches(one, batches_from((INPUTS, LABELS), 4)),
     ):
         check(helpers.OneOfTwo(shares=[same]))
+
+
+def test_a_data_set_that_shuffles_itself_where_it_begins_is_compared_then():
+    class Shuffling(Shuffled):
+        def on_epoch_end(self):
+            labels[0] = 1 - labels[0]
+
+        def __getitem__(self, index):
+            return INPUTS, labels
+
+    labels = np.zeros(8)
+    before = json.dumps({"batches": 1, "a checksum of the first labels": digest([labels])[:8]})
+    together = Together(helpers.OneOfTwo(shares=[before.encode()]))
+    shards = together.shards(read_data(Shuffling()), 1, None)
+    with pytest.raises(ValueError, match="worker 1 has a checksum of the first labels"):
+        shards.begin()
