@@ -72,18 +72,26 @@ class Shards(Data):
         own: the towers of this process.
         most: the number of batches in the longest pass of all processes. A shorter one is filled
             with shards that count nothing. None: all have as many as the data.
+        check: is called with the data each time that it begins.
     """
 
-    def __init__(self, data: Data, own: OwnRows, most: int | None = None):
+    def __init__(
+        self,
+        data: Data,
+        own: OwnRows,
+        most: int | None = None,
+        check: Callable[[Data], None] = lambda data: None,
+    ):
         self.data, self.spec, self.is_stream = data, data.spec, data.is_stream
         self.is_part, self.is_generator = data.is_part, data.is_generator
         self.num_batches = most or data.num_batches
-        self._own, self._most = own, most
+        self._own, self._most, self._check = own, most, check
         self._arrays = data.cut(own) if isinstance(data, ArrayData) else None
 
     def begin(self) -> None:
         """Tells the data of a fit or an evaluation that begins."""
         self.data.begin()
+        self._check(self.data)
         self.num_batches = self._most or self.data.num_batches
 
     def first_batch(self) -> Any:

@@ -107,10 +107,15 @@ class TowersFunction:
 
     def follow(self) -> None:
         """Is built anew where a callback had Keras make its own anew, for what has changed."""
-        found = getattr(self._model, self._name)
-        if found is not self:
+        if self.is_replaced:
+            found = getattr(self._model, self._name)
             self.of_keras, self.build = found, functools.cache(self._build)
             setattr(self._model, self._name, self)
+
+    @property
+    def is_replaced(self) -> bool:
+        """Whether a callback has compiled the model since it was followed."""
+        return getattr(self._model, self._name) is not self
 
     def _function_of_keras(self) -> Callable[[Any], Any]:
         if self.of_keras is None:
@@ -126,7 +131,7 @@ class TowersFunction:
         try:
             yield
         finally:
-            if getattr(self._model, self._name) is self:  # Else a callback has compiled the model.
+            if not self.is_replaced:  # Else a callback has compiled the model.
                 setattr(self._model, self._name, self.of_keras)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import keras
 
+from towers.compiled.described import described
 from towers.compiled.epoch_batches import EpochData, ends_quietly
 from towers.compiled.functions import TEST, TRAIN, OnTowers
 from towers.compiled.own_code import OnLayers
@@ -19,7 +20,7 @@ from towers.devices.kernels import levels_to_caller
 from towers.ground.private_apis import initial_epoch, set_initial_epoch, updates_made
 from towers.loop.actions import reporting, restore_unreported, unreported
 from towers.loop.updates import NonFiniteGradientError, Position, StepReport
-from towers.processes.agreement import check_variables, take_from_chief
+from towers.processes.agreement import check_settings, check_variables, take_from_chief
 from towers.saving.checkpoint_files import Checkpoint, Groups
 from towers.saving.checkpoint_folder import CheckpointFolder
 from towers.saving.checkpoints import restore
@@ -255,8 +256,17 @@ class Run(keras.callbacks.Callback):
                 self._save()
 
     def _agree_to_stop(self) -> None:
-        """Stops all processes where a callback has stopped one."""
-        self.model.stop_training = self._way.together.is_any(bool(self.model.stop_training))
+        """Stops all processes where a callback has stopped one.
+
+        Raises:
+            ValueError: callbacks have compiled the model in some processes, or in different ways.
+        """
+        model, together, train = self.model, self._way.together, self._way.functions.get(TRAIN)
+        is_new = train is not None and train.is_replaced
+        model.stop_training, is_any_new = together.any_of(bool(model.stop_training), is_new)
+        if together.is_several and is_any_new:  # Else each would wait in a step of its own.
+            compiled = {"compile() called by a callback": is_new}
+            check_settings(together.processes, compiled | described(model))
 
     def _is_whole(self) -> bool:
         """Returns whether an epoch had all of its batches."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -13,10 +14,10 @@ import tensorflow as tf
 
 from towers.batches.shards import OwnRows, any_number_of_rows
 from towers.compiled.checks import is_overridden
-from towers.compiled.data import ArrayData, Data, Shards
+from towers.compiled.data import ArrayData, Data, PyData, Shards
 from towers.ground.arguments import check_choice
 from towers.ground.private_apis import potentially_ragged_concat
-from towers.processes.agreement import check_settings, digest
+from towers.processes.agreement import arrays_of, check_settings, digest, warn_of_other_inputs
 from towers.processes.place import find_place
 from towers.processes.processes import Processes, join_processes
 from towers.saving.run_record import package_versions
@@ -104,9 +105,10 @@ class Together(NamedTuple):
             ) from None
         return reason
 
-    def is_any(self, value: bool) -> bool:
-        """Returns whether a value is true in any process; all must ask."""
-        return any(self.processes.share(b"1" if value else b"", "a choice"))
+    def any_of(self, *values: bool) -> list[bool]:
+        """Returns whether each value is true in any process; all must ask."""
+        shared = self.processes.share(bytes(values), "choices")
+        return list(map(any, zip(*shared, strict=True)))
 
     def shards(self, data: Data, num_towers: int, steps: int | None) -> Shards:
         """Returns data as the shards of this process's towers; all processes call it together.
@@ -114,13 +116,17 @@ class Together(NamedTuple):
         An epoch has so many steps; None: those of a pass.
 
         Raises:
-            ValueError: it is not the same data, it is unknown how long the parts are, or a batch is
-                too small to have rows of each.
+            ValueError: it is not the same data (of a `PyDataset`: when it begins), it is unknown
+                how long the parts are, or a batch is too small to have rows of each.
         """
         count, index = self.processes.count, self.processes.index
         if not self.is_several or not self.owns_data:
-            check_same_data(self.processes, data)
-            return Shards(data, OwnRows(index * num_towers, num_towers, count * num_towers))
+            own = OwnRows(index * num_towers, num_towers, count * num_towers)
+            check = functools.partial(check_same_data, self.processes)
+            if isinstance(data, PyData):  # It may shuffle itself where it begins.
+                return Shards(data, own, check=check)
+            check(data)
+            return Shards(data, own)
         if isinstance(data, ArrayData):
             check_shares(data.batch_size, count)
             data = data.in_batches_of(part_sizes(data.batch_size, count)[index])
@@ -166,7 +172,7 @@ class Together(NamedTuple):
             if not isinstance(callback, SHOWING)
             for hook in STEP_HOOKS
         )
-        return self.is_several and self.is_any(hears)
+        return self.is_several and self.any_of(hears)[0]
 
 
 def deciding(callbacks: Sequence[Any]) -> Iterator[Any]:
@@ -230,22 +236,24 @@ def check_same_data(processes: Processes, data: Data) -> None:
     """Raises ValueError in every process unless all have the same data.
 
     Of data in an order of its own the first labels are compared (or inputs, without labels): inputs
-    may be augmented.
+    may be augmented. Those that differ are warned of.
     """
     if processes.count == 1:
         return
+    batch = None if isinstance(data, ArrayData) else data.first_batch()
     if isinstance(data, ArrayData):
         name, arrays = "a checksum of the data", compared_arrays(data)
     else:
-        x, y, _ = keras.utils.unpack_x_y_sample_weight(data.first_batch())
-        parts = keras.tree.flatten(x if y is None else y)
-        name, arrays = "a checksum of the first labels", [np.asarray(part) for part in parts]
+        x, y, _ = keras.utils.unpack_x_y_sample_weight(batch)
+        name, arrays = "a checksum of the first labels", arrays_of(x if y is None else y)
     try:
         check_settings(processes, {"batches": data.num_batches, name: digest(arrays)[:8]})
     except ValueError as error:
         raise ValueError(
             f'{error} Parts of their own need data="own", and a data set that shuffles a seed.'
         ) from None
+    if batch is not None:
+        warn_of_other_inputs(processes, batch)
 
 
 def compared_arrays(data: ArrayData) -> list[np.ndarray]:

@@ -17,7 +17,7 @@ from towers.batches.feed import Feed, StopTraining, check_end, open_feed
 from towers.batches.shards import Batches, check_shards, order_of
 from towers.batches.sources import as_batches
 from towers.devices.placement import check_present
-from towers.processes.agreement import check_settings, described_batches, take_from_chief
+from towers.processes.agreement import check_same_batches, take_from_chief
 from towers.processes.processes import Processes
 from towers.saving.checkpoint_files import Groups
 from towers.saving.run_record import package_versions
@@ -181,16 +181,15 @@ class Updates:
         processes = self.step.processes
         if processes.count == 1:
             return
-        check_settings(processes, self._settings())
+        check_same_batches(processes, self._batches, self._settings())
         take_from_chief(processes, self.step.groups())
         self.position = Position(*processes.of_chief(dataclasses.astuple(self.position)))
 
     def _settings(self) -> dict[str, Any]:
-        """Returns what all processes must have in common, besides their variables."""
+        """Returns what all processes must have in common, besides variables and batches."""
         return {
             "towers": len(self.step.devices),
             **getattr(self.step, "settings", dict)(),
-            **described_batches(self._batches),
             "versions": package_versions(),
         }
 

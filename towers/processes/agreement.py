@@ -5,13 +5,16 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import warnings
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from towers.batches.shards import Batches, order_of
+from towers.devices.kernels import levels_to_caller
 from towers.ground.arguments import shorten
 from towers.ground.epochs import Epochs
 from towers.processes.processes import Processes
@@ -101,20 +104,42 @@ def digest(arrays: Iterable[np.ndarray]) -> str:
     return found.hexdigest()
 
 
-def described_batches(batches: Batches) -> dict[str, Any]:
-    """Returns what the batches of all processes must have in common, by name.
+def check_same_batches(
+    processes: Processes, batches: Batches, settings: Mapping[str, Any] = MappingProxyType({})
+) -> None:
+    """Raises ValueError in every process unless all have the same settings and batches.
 
-    Of data that may be augmented, the inputs of a batch are not looked at: the first of its parts.
+    Of data that may be augmented the labels of the first batch are compared. Other inputs are
+    warned of, unless their order follows from a seed.
     """
     dataset = batches(0, 0)
-    found: list[np.ndarray] = []
+    first = next(iter(dataset.take(1)), ())
+    has_labels = isinstance(first, tuple) and len(first) > 1
     is_fixed = isinstance(batches, Epochs) and batches.is_fixed
-    for batch in dataset.take(1):
-        has_labels = isinstance(batch, tuple) and len(batch) > 1
-        parts = batch[1:] if has_labels and not is_fixed else batch
-        found += map(np.asarray, tf.nest.flatten(parts, expand_composites=True))
-    first = {"a checksum of the first batch": digest(found)[:8]}
-    return {"batches": int(dataset.cardinality()), **order_of(batches), **first}
+    compared = digest(arrays_of(first[1:] if has_labels and not is_fixed else first))
+    found = {"batches": int(dataset.cardinality()), "a checksum of the first batch": compared[:8]}
+    check_settings(processes, {**settings, **order_of(batches), **found})
+    if not isinstance(batches, Epochs):
+        warn_of_other_inputs(processes, first)
+
+
+def warn_of_other_inputs(processes: Processes, batch: Any) -> None:
+    """Warns in the chief if a first batch is another one in other processes; all must call it."""
+    found = share_texts(processes, digest(arrays_of(batch)), "a digest of the first batch")
+    if processes.is_chief and len(set(found)) > 1:
+        warnings.warn(
+            "The first batch has the same labels in all processes, and other inputs or weights. "
+            "That is right for inputs that are augmented at random. If the data is shuffled, its "
+            "order differs between the processes, so that rows come twice or never: shuffle with "
+            "a seed, the same in all.",
+            RuntimeWarning,
+            stacklevel=levels_to_caller(),
+        )
+
+
+def arrays_of(batch: Any) -> list[np.ndarray]:
+    """Returns what the tensors of a batch hold."""
+    return list(map(np.asarray, tf.nest.flatten(batch, expand_composites=True)))
 
 
 def difference(value: np.ndarray, expected: np.ndarray) -> float:

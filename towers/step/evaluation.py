@@ -12,7 +12,7 @@ import tensorflow as tf
 from towers.batches.feed import check_end, open_feed
 from towers.batches.shards import Batches, Shard, check_batches, check_shards, shard_specs
 from towers.devices.placement import Placement, check_present
-from towers.processes.agreement import check_settings, check_variables, described_batches
+from towers.processes.agreement import check_same_batches, check_variables
 from towers.processes.processes import Processes
 from towers.step.carried import Carried
 from towers.step.options import StepOptions
@@ -126,7 +126,7 @@ def evaluate_step(step: EvaluationStep, dataset: tf.data.Dataset | Batches) -> d
     check_batches(dataset)
     batches = (lambda *_: dataset) if isinstance(dataset, tf.data.Dataset) else dataset
     if step.processes.count > 1:
-        check_settings(step.processes, described_batches(batches))
+        check_same_batches(step.processes, batches)
         check_variables(step.processes, {"variables": step.variables})
     shards = step.processes.shards(batches, len(step.devices), 0)
     check_shards(shards, step.specs)

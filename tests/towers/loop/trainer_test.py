@@ -336,7 +336,7 @@ def test_of_several_processes_only_the_chief_has_a_run_and_the_others_take_its_s
         return [part + tf.ones_like(part) for part in nest]  # This one adds zeros.
 
     model = helpers.dense_model()
-    shares = [*3 * [lambda own: own], b"[5, 1, 2]"]  # Settings, kinds of variables; the position.
+    shares = [*4 * [lambda own: own], b"[5, 1, 2]"]  # Settings, batch, variables; position.
     processes = helpers.OneOfTwo(index=1, shares=shares)
     step = helpers.build_step_for(
         helpers.classify(model), model, keras.optimizers.SGD(0.1), batches, 2, processes=processes
