@@ -3,8 +3,9 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 python=.venv/bin/python
-if [ ! -x "$python" ]; then
-    python=python3
-    "$python" -c "import towers" 2>/dev/null || { "$python" scripts/bootstrap.py install && python=.venv/bin/python; }
+[ -x "$python" ] || python=python3
+if ! "$python" -c "import towers, tensorflow" 2>/dev/null; then
+    python3 scripts/bootstrap.py install
+    python=.venv/bin/python
 fi
 exec "$python" -m benchmarks.gpu_day "$@"

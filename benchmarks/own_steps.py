@@ -14,12 +14,12 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import keras
+import towers
+
+import keras  # isort: skip
 import numpy as np
 import tensorflow as tf
 from keras import layers
-
-import towers
 
 BATCH, SIZE = 64, 32
 WAYS = ("plain", "mirrored", "towers")

@@ -38,6 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     kinds = {
         path: kind_of(path.read_text("utf-8")) for path in sorted(options.folder.rglob("*.py"))
     }
+    if not kinds:
+        parser.error(f"there is no Python source in {options.folder}; give a folder that has some")
     if options.names:
         for path, kind in kinds.items():
             print(f"{path.relative_to(options.folder)}  {kind}")

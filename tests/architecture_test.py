@@ -395,6 +395,15 @@ def test_importing_a_module_calls_nothing_of_tensorflow():
     assert not offenders(is_wrong)
 
 
+def test_programs_that_measure_have_the_kernels_that_towers_chooses():
+    """TensorFlow without them if it comes first; what a function imports comes later anyway."""
+    for path in [*(ROOT / "benchmarks").glob("*.py"), ROOT / "tests/gpu/real_laws.py"]:
+        source = path.read_text(encoding="utf-8")
+        names = re.findall(r"^(?:import|from) (towers|keras|tensorflow)\b", source, re.MULTILINE)
+        if '__name__ == "__main__"' in source:
+            assert names[:1] in ([], ["towers"]), path.name
+
+
 def test_help_imports_neither_tensorflow_nor_numpy():
     """Neither that of `towers` nor that of any command."""
     script = (

@@ -1,6 +1,9 @@
 """A day on GPUs is tried on CPUs: each slice leaves its JSON, and the page says what is missing."""
 
 import json
+import os
+import shutil
+import sys
 
 import pytest
 
@@ -20,6 +23,22 @@ def test_a_slice_leaves_its_json_and_the_page_says_what_is_missing(tmp_path):
     missing = page.partition("## Missing")[2].split("\n")
     assert {f"- {name}: not run" for name in NAMES} - {*missing} == {"- laws: not run"}
     assert "- laws: it ran without a GPU" in missing or "GPUs: none" not in page
+
+
+def test_nothing_is_measured_without_an_installation(tmp_path):
+    copied = tmp_path / "benchmarks/gpu_day.sh"
+    copied.parent.mkdir()
+    shutil.copy(ROOT / "benchmarks/gpu_day.sh", copied)
+    (tmp_path / "benchmarks/gpu_day.py").write_text("print('measured')")
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "scripts/bootstrap.py").write_text("raise SystemExit(2)")
+    (tmp_path / "towers.py").touch()  # The sources alone are no installation.
+    python = tmp_path / "python3"
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} -S -E "$@"\n')
+    python.chmod(0o755)
+    path = os.pathsep.join([str(tmp_path), os.environ["PATH"]])
+    written = run(["bash", copied, "folder"], code=2, env={**os.environ, "PATH": path})
+    assert "measured" not in written
 
 
 @pytest.mark.parametrize(

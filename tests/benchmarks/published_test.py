@@ -31,3 +31,9 @@ def test_the_share_counts_what_trains_on_tensorflow(tmp_path, capsys):
         (tmp_path / f"{number}.py").write_text(source)
     published.main([str(tmp_path), "--names"])
     assert "86% of those that train on TensorFlow" in capsys.readouterr().out  # 6 of 7.
+
+
+def test_a_folder_without_sources_is_refused(tmp_path, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        published.main([str(tmp_path / "absent")])
+    assert "there is no Python source in" in capsys.readouterr().err

@@ -9,11 +9,12 @@ import re
 import sys
 from typing import Any, NamedTuple
 
-import keras
+import towers
+
+import keras  # isort: skip
 import numpy as np
 import tensorflow as tf
 
-import towers
 from towers.devices.op_devices import record_placed_nodes, short_device
 from towers.ground.random_numbers import generator
 
