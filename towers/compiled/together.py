@@ -240,10 +240,10 @@ def check_same_data(processes: Processes, data: Data) -> None:
     """
     if processes.count == 1:
         return
-    batch = None if isinstance(data, ArrayData) else data.first_batch()
     if isinstance(data, ArrayData):
-        name, arrays = "a checksum of the data", compared_arrays(data)
+        batch, name, arrays = None, "a checksum of the data", compared_arrays(data)
     else:
+        batch = data.first_batch()
         x, y, _ = keras.utils.unpack_x_y_sample_weight(batch)
         name, arrays = "a checksum of the first labels", arrays_of(x if y is None else y)
     try:

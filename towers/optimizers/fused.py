@@ -1,4 +1,4 @@
-"""Keras's own optimizers, updating in fewer kernels of TensorFlow's that give the same bits."""
+"""Updates of Keras's optimizers, and of ours, in fewer of TensorFlow's kernels."""
 
 from __future__ import annotations
 
@@ -11,18 +11,20 @@ import keras
 import tensorflow as tf
 
 from towers.ground.private_apis import get_default_graph, slots_of
-from towers.optimizers.optimizers import FUSED_DTYPES, to_dense
+from towers.optimizers.optimizers import Adam, AdamW, to_dense
 from towers.travel.gradients import Gradient
+
+FUSED_DTYPES = (tf.float32, tf.float64)  # Kernels round half precision at other points.
 
 
 def apply_gradients(
     optimizer: keras.optimizers.Optimizer,
     gradients: Sequence[tuple[Gradient, keras.Variable]],
 ) -> None:
-    """Applies gradients as the optimizer's own `apply_gradients` does, to the last bit.
+    """Applies gradients as the optimizer's own `apply_gradients` does, in fewer kernels.
 
-    Keras's SGD, Adam, AdamW and Adagrad do so in fewer kernels, and Adagrad in the rows that a
-    gradient has. Classes and functions that others wrote make their own updates.
+    Keras's SGD, Adam and AdamW do so to the last bit; to rounding, Adagrad in the rows that a
+    gradient has, and our `Adam`. Classes and functions that others wrote make their own updates.
 
     Args:
         optimizer: any; the optimizers in a `keras.optimizers.MultiOptimizer` count each.
@@ -48,24 +50,28 @@ class OneUpdate:
     """What the variables of one update share.
 
     Attributes:
-        optimizer: the optimizer, one of Keras's.
+        optimizer: the optimizer.
         stock: its own `update_step`.
     """
 
     def __init__(self, optimizer: Any):
         self.optimizer, self.stock = optimizer, optimizer.update_step
-        self._rates: dict[Any, tf.Tensor] = {}
+        self._known: dict[Any, tuple[tf.Tensor, ...]] = {}
 
-    def adam_rate(self, variable: tf.Variable, rate: tf.Tensor) -> tf.Tensor:
-        """Returns the learning rate with Adam's correction of the bias, once a device and dtype."""
-        graph = None if tf.executing_eagerly() else get_default_graph()
-        key, dtype = (graph, variable.device, variable.dtype), variable.dtype
-        if key not in self._rates:
+    def of_adam(self, variable: tf.Variable, learning_rate: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        """Returns beta_1 and beta_2 to the power of the step, counted from 1, and Adam's rate.
+
+        They are computed once for all variables of a device and dtype.
+        """
+        graph, dtype = None if tf.executing_eagerly() else get_default_graph(), variable.dtype
+        key = graph, variable.device, dtype
+        if key not in self._known:
             step = tf.cast(self.optimizer.iterations + 1, dtype)
             betas = self.optimizer.beta_1, self.optimizer.beta_2
             power_1, power_2 = (tf.cast(beta, dtype) ** step for beta in betas)
-            self._rates[key] = tf.cast(rate, dtype) * tf.sqrt(1 - power_2) / (1 - power_1)
-        return self._rates[key]
+            rate = tf.cast(learning_rate, dtype) * tf.sqrt(1 - power_2) / (1 - power_1)
+            self._known[key] = power_1, power_2, rate
+        return self._known[key]
 
 
 def update_sgd(
@@ -118,29 +124,35 @@ def update_adagrad(
 def update_adam(
     one: OneUpdate, gradient: Gradient, variable: tf.Variable, learning_rate: tf.Tensor
 ) -> None:
-    """Updates a variable by Adam, in six kernels instead of twelve.
+    """Updates a variable by Keras's Adam, in six kernels instead of twelve.
 
-    TensorFlow's kernel for all of it takes another `1 - beta_2` (see `optimizers.Adam`).
+    TensorFlow's kernel for all of it takes another `1 - beta_2`; our `Adam` has that one.
     """
     optimizer, dtype = one.optimizer, variable.dtype
     numbers = optimizer.beta_1, optimizer.beta_2, optimizer.epsilon
-    are_fixed = all(isinstance(number, float) for number in numbers)
-    if optimizer.amsgrad or dtype not in FUSED_DTYPES or not are_fixed:
+    are_fixed = all(isinstance(number, (int, float)) for number in numbers)
+    is_lazy = getattr(optimizer, "lazy", False) and isinstance(gradient, tf.IndexedSlices)
+    if is_lazy or optimizer.amsgrad or dtype not in FUSED_DTYPES or not are_fixed:
         one.stock(gradient, variable, learning_rate)
         return
     gradient = tf.cast(to_dense(gradient, variable), dtype)
     momentum, velocity = slots_of(optimizer, variable, "momentums", "velocities")
+    beta_1_power, beta_2_power, rate = one.of_adam(variable, learning_rate)
+    beta_1, beta_2, epsilon = (tf.constant(number, dtype) for number in numbers)
+    if isinstance(optimizer, Adam):
+        tf.raw_ops.ResourceApplyAdam(
+            var=variable.handle, m=momentum.handle, v=velocity.handle,
+            beta1_power=beta_1_power, beta2_power=beta_2_power, beta1=beta_1, beta2=beta_2,
+            lr=tf.cast(learning_rate, dtype), epsilon=epsilon, grad=gradient,
+        )  # fmt: skip
+        return
     move(momentum, gradient, 1 - optimizer.beta_1)
     move(velocity, tf.square(gradient), 1 - optimizer.beta_2)
     # Adagrad's kernel divides by the root of its slot, and may leave the slot as it is.
     tf.raw_ops.ResourceApplyAdagradV2(
-        var=variable.handle,
-        accum=velocity.handle,
-        lr=one.adam_rate(variable, learning_rate),
-        epsilon=tf.constant(optimizer.epsilon, dtype),
-        grad=momentum,
+        var=variable.handle, accum=velocity.handle, lr=rate, epsilon=epsilon, grad=momentum,
         update_slots=False,
-    )
+    )  # fmt: skip
 
 
 def move(slot: tf.Variable, value: tf.Tensor, share: float) -> None:
@@ -153,6 +165,5 @@ def move(slot: tf.Variable, value: tf.Tensor, share: float) -> None:
 UPDATES = {
     keras.optimizers.SGD: update_sgd,
     keras.optimizers.Adagrad: update_adagrad,
-    keras.optimizers.Adam: update_adam,
-    keras.optimizers.AdamW: update_adam,
+    **dict.fromkeys((keras.optimizers.Adam, keras.optimizers.AdamW, Adam, AdamW), update_adam),
 }

@@ -1,9 +1,8 @@
-"""The optimizers by name: Keras's own, and Adam in one fused kernel."""
+"""The optimizers by name: Keras's own, and Adam that may be lazy."""
 
 from __future__ import annotations
 
-import contextvars
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -18,14 +17,6 @@ from towers.ground.arguments import (
 )
 from towers.ground.private_apis import slots_of
 from towers.travel.gradients import Gradient
-
-FUSED_DTYPES = (tf.float32, tf.float64)  # Kernels round half precision at other points.
-
-Powers = tuple[tf.Tensor, tf.Tensor]
-# Those of the update that is being made, by graph, device and dtype.
-POWERS: contextvars.ContextVar[dict[Any, Powers] | None] = contextvars.ContextVar(
-    "powers", default=None
-)
 
 
 def build_optimizer(
@@ -76,7 +67,7 @@ def build_optimizer(
 
 
 class Adam(keras.optimizers.Adam):
-    """Adam in one fused kernel.
+    """Adam that towers update in one kernel, or in the rows of a sparse gradient.
 
     Arguments, variables and updates are those of `keras.optimizers.Adam` (Kingma and Ba 2015,
     in the form just before section 2.1): by default, every step changes every row of a table,
@@ -98,94 +89,34 @@ class Adam(keras.optimizers.Adam):
             raise ValueError("lazy=True is not available with amsgrad=True; choose one of them.")
         self.lazy = lazy
 
-    def apply(
-        self,
-        grads: Sequence[Gradient],
-        trainable_variables: Sequence[keras.Variable] | None = None,
-    ) -> None:
-        """Updates the variables; what depends on the step alone is computed once a device."""
-        token = POWERS.set({})
-        try:
-            super().apply(grads, trainable_variables)
-        finally:
-            POWERS.reset(token)
-
     def update_step(
         self, gradient: Gradient, variable: tf.Variable, learning_rate: tf.Tensor
     ) -> None:
         """Updates one variable; if lazy, the rows of a sparse gradient must be unique."""
-        if self.lazy and isinstance(gradient, tf.IndexedSlices):
-            self._update_rows(gradient, variable, learning_rate)
-        elif self.amsgrad or variable.dtype not in FUSED_DTYPES:
+        if not (self.lazy and isinstance(gradient, tf.IndexedSlices)):
             super().update_step(to_dense(gradient, variable), variable, learning_rate)
-        else:
-            self._update_all(to_dense(gradient, variable), variable, learning_rate)
+            return
+        dtype, rows = variable.dtype, gradient.indices
+        values, rate = tf.cast(gradient.values, dtype), tf.cast(learning_rate, dtype)
+        momentum, velocity = slots_of(self, variable, "momentums", "velocities")
+        step = tf.cast(self.iterations + 1, dtype)
+        power_1, power_2 = (tf.cast(beta, dtype) ** step for beta in (self.beta_1, self.beta_2))
+        m, v = tf.gather(momentum, rows), tf.gather(velocity, rows)
+        m += (values - m) * (1 - tf.constant(self.beta_1, dtype))
+        v += (tf.square(values) - v) * (1 - tf.constant(self.beta_2, dtype))
+        momentum.scatter_update(tf.IndexedSlices(m, rows))
+        velocity.scatter_update(tf.IndexedSlices(v, rows))
+        alpha = rate * tf.sqrt(1 - power_2) / (1 - power_1)
+        change = m * alpha / (tf.sqrt(v) + self.epsilon)
+        variable.scatter_sub(tf.IndexedSlices(change, rows))
 
     def get_config(self) -> dict[str, Any]:
         """Returns the config to make the optimizer again; Keras's own unless it is lazy."""
         return {**super().get_config(), **({"lazy": True} if self.lazy else {})}
 
-    def _update_all(
-        self, gradient: tf.Tensor, variable: tf.Variable, learning_rate: tf.Tensor
-    ) -> None:
-        """Updates every weight of a variable."""
-        momentum, velocity = slots_of(self, variable, "momentums", "velocities")
-        beta_1, beta_2 = self._betas(variable.dtype)
-        beta_1_power, beta_2_power = self._powers_for(variable)
-        tf.raw_ops.ResourceApplyAdam(
-            var=variable.handle,
-            m=momentum.handle,
-            v=velocity.handle,
-            beta1_power=beta_1_power,
-            beta2_power=beta_2_power,
-            lr=tf.cast(learning_rate, variable.dtype),
-            beta1=beta_1,
-            beta2=beta_2,
-            epsilon=tf.constant(self.epsilon, variable.dtype),
-            grad=tf.cast(gradient, variable.dtype),
-        )
-
-    def _update_rows(
-        self, gradient: tf.IndexedSlices, variable: tf.Variable, learning_rate: tf.Tensor
-    ) -> None:
-        """Updates only the rows that have a gradient."""
-        rows, values = gradient.indices, tf.cast(gradient.values, variable.dtype)
-        momentum, velocity = slots_of(self, variable, "momentums", "velocities")
-        beta_1_power, beta_2_power = self._powers_for(variable)
-        beta_1, beta_2 = self._betas(variable.dtype)
-        rate = tf.cast(learning_rate, variable.dtype)
-        alpha = rate * tf.sqrt(1 - beta_2_power) / (1 - beta_1_power)
-        m, v = tf.gather(momentum, rows), tf.gather(velocity, rows)
-        m += (values - m) * (1 - beta_1)
-        v += (tf.square(values) - v) * (1 - beta_2)
-        momentum.scatter_update(tf.IndexedSlices(m, rows))
-        velocity.scatter_update(tf.IndexedSlices(v, rows))
-        change = m * alpha / (tf.sqrt(v) + self.epsilon)
-        variable.scatter_sub(tf.IndexedSlices(change, rows))
-
-    def _betas(self, dtype: tf.DType) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns beta_1 and beta_2, for the moments."""
-        return tf.constant(self.beta_1, dtype), tf.constant(self.beta_2, dtype)
-
-    def _powers_for(self, variable: tf.Variable) -> Powers:
-        """Returns `_powers`, which variables on one device share within an update."""
-        known = POWERS.get()
-        if known is None:  # Called by itself, or by a strategy in another thread.
-            return self._powers(variable.dtype)
-        graph = None if tf.executing_eagerly() else tf.constant(0).graph
-        key = graph, variable.device, variable.dtype
-        if key not in known:
-            known[key] = self._powers(variable.dtype)
-        return known[key]
-
-    def _powers(self, dtype: tf.DType) -> Powers:
-        """Returns beta_1 and beta_2 to the power of the step, counted from 1, as in Keras."""
-        step = tf.cast(self.iterations + 1, dtype)
-        return tf.cast(self.beta_1, dtype) ** step, tf.cast(self.beta_2, dtype) ** step
-
 
 class AdamW(Adam, keras.optimizers.AdamW):
-    """Adam with decoupled weight decay (Loshchilov and Hutter 2019), in one fused kernel.
+    """Adam with decoupled weight decay (Loshchilov and Hutter 2019).
 
     Arguments, variables and updates are those of `keras.optimizers.AdamW`; `lazy` as in `Adam`.
     """

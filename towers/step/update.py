@@ -95,7 +95,8 @@ class Update:
         with tf.device(self._device), tf.name_scope("update"):
             learning_rate = self.copies.learning_rate()
             loss_scale = tf.ones([]) if self.loss_scale is None else self.loss_scale.read()
-            gradients = self.copies.scale(change.gradients, change.factor)  # Beside the norm.
+            # Outside of the decision, so that it need not wait for the norm.
+            gradients = self.copies.scale(change.gradients, change.factor)
             with tf.device(self._host):  # A GPU would get the decision first, and be waited for.
                 tf.cond(change.finite, assign, lambda: None)
             if self.loss_scale is not None:
