@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import queue
 import signal
@@ -87,7 +88,7 @@ class FeedItem(NamedTuple):
     error: BaseException | None = None
 
 
-class Feed:
+class Feed(contextlib.AbstractContextManager["Feed"]):
     """An iterator over shard tuples that can look ahead and measures waiting time.
 
     A thread takes the batches from the data set, and sends them to towers on accelerators, while
@@ -118,9 +119,6 @@ class Feed:
         arguments = (dataset, place, self._asked, self._closed, self._items)
         self._thread = threading.Thread(target=fill, args=arguments, daemon=True)
         self._thread.start()
-
-    def __enter__(self) -> Feed:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

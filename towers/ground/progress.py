@@ -60,7 +60,7 @@ def waiting(what: str) -> Iterator[None]:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)  # ECMA-48, EL.
 
 
-class Progress:
+class Progress(contextlib.AbstractContextManager["Progress"]):
     """A bar on a terminal; elsewhere a line every half a minute."""
 
     def __init__(self, what: str, num_bytes: int, write: Callable[[str], None]):
@@ -68,9 +68,6 @@ class Progress:
         self._done = self._before = 0
         self._began = self._wrote = time.monotonic()
         self._bar = progress(num_bytes, what, "B")
-
-    def __enter__(self) -> Progress:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._bar.close()

@@ -30,7 +30,7 @@ from towers.saving.checkpoint_files import (
 WRITING: dict[Path, Future[None]] = {}  # What is written beside the training, by folder.
 
 
-class CheckpointFolder:
+class CheckpointFolder(contextlib.AbstractContextManager["CheckpointFolder"]):
     """The checkpoints of one run: the latest ones and the best.
 
     The latest is the one that was saved last. A run that went back from step 30 to step 10 and has
@@ -51,9 +51,6 @@ class CheckpointFolder:
         self.path = Path(folder)
         self._keep = keep
         self._pool: ThreadPoolExecutor | None = None
-
-    def __enter__(self) -> CheckpointFolder:
-        return self
 
     def __exit__(self, _: object, error: BaseException | None, *__: object) -> None:
         try:

@@ -36,7 +36,7 @@ PARTIAL = "rewriting.partial"  # Without "tfevents", so that TensorBoard does no
 RECORD_FRAME = 16
 
 
-class SummaryWriters:
+class SummaryWriters(contextlib.AbstractContextManager["SummaryWriters"]):
     """Writers of event files, one per run, such as `average` and `tower_0`, made when needed.
 
     Args:
@@ -46,9 +46,6 @@ class SummaryWriters:
     def __init__(self, folder: str | os.PathLike[str]):
         self._folder = Path(folder)
         self._writers: dict[str, tf.summary.SummaryWriter] = {}
-
-    def __enter__(self) -> SummaryWriters:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

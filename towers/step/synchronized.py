@@ -24,7 +24,7 @@ Key = tuple[int, ...]  # The number of a sum in the forward pass; then those of 
 TOWER = re.compile(r"\b(tower|denominators)(_\d+)+\b")
 
 
-class Rendezvous:
+class Rendezvous(contextlib.AbstractContextManager["Rendezvous"]):
     """The scope of towers while they are traced, one after the other.
 
     Args:
@@ -42,9 +42,6 @@ class Rendezvous:
         self._refusal = "between processes" if num_processes > 1 else None
         self._replicas: list[Replica] = []
         self.has_met = False
-
-    def __enter__(self) -> Rendezvous:
-        return self
 
     def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
         if error is None:
