@@ -30,10 +30,8 @@ class Vae(keras.Model):
 
     def __init__(self) -> None:
         super().__init__()
-        self.encoder = keras.Sequential(
-            [keras.Input((SIZE, SIZE, 3)), *down(32, 64), layers.Dense(64)]
-        )
-        self.decoder = keras.Sequential([keras.Input((32,)), *up(64, 32, 3)])
+        self.encoder = encoder(64)
+        self.decoder = decoder(32)
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
         return self.encoder(x)
@@ -59,9 +57,7 @@ class SimClr(Vae):
 
     def __init__(self) -> None:
         keras.Model.__init__(self)
-        self.encoder = keras.Sequential(
-            [keras.Input((SIZE, SIZE, 3)), *down(32, 64), layers.Dense(64)]
-        )
+        self.encoder = encoder(64)
         self.head = keras.Sequential(
             [keras.Input((64,)), layers.Dense(64, "relu"), layers.Dense(64)]
         )
@@ -86,10 +82,8 @@ class Dcgan(keras.Model):
 
     def __init__(self) -> None:
         super().__init__()
-        self.judge = keras.Sequential(
-            [keras.Input((SIZE, SIZE, 3)), *down(32, 64), layers.Dense(1)]
-        )
-        self.painter = keras.Sequential([keras.Input((64,)), *up(64, 32, 3)])
+        self.judge = encoder(1)
+        self.painter = decoder(64)
         self.judge_optimizer = keras.optimizers.Adam(1e-4)
         self.painter_optimizer = keras.optimizers.Adam(1e-4)
         self.judge_optimizer.build(self.judge.trainable_variables)
@@ -120,20 +114,24 @@ def distance(labels: tf.Tensor, scores: tf.Tensor) -> tf.Tensor:
     return tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=scores))
 
 
-def down(*channels: int) -> list[keras.layers.Layer]:
-    """Returns layers from a picture to a vector."""
-    convolutions = [layers.Conv2D(one, 4, 2, "same", activation="relu") for one in channels]
-    return [*convolutions, layers.Flatten()]
+def encoder(size: int) -> keras.Model:
+    """Returns the layers from a picture to a vector."""
+    return keras.Sequential([
+        keras.Input((SIZE, SIZE, 3)),
+        *[layers.Conv2D(channels, 4, 2, "same", activation="relu") for channels in (32, 64)],
+        layers.Flatten(), layers.Dense(size),
+    ])  # fmt: skip
 
 
-def up(*channels: int) -> list[keras.layers.Layer]:
-    """Returns layers from a vector to a picture."""
-    first, *others = channels
-    side = SIZE // 2 ** len(others)
-    return [
-        layers.Dense(side * side * first, "relu"), layers.Reshape((side, side, first)),
-        *[layers.Conv2DTranspose(one, 4, 2, "same", activation="sigmoid") for one in others],
-    ]  # fmt: skip
+def decoder(size: int) -> keras.Model:
+    """Returns the layers from a vector to a picture."""
+    side = SIZE // 4
+    return keras.Sequential([
+        keras.Input((size,)),
+        layers.Dense(side * side * 64, "relu"), layers.Reshape((side, side, 64)),
+        *[layers.Conv2DTranspose(channels, 4, 2, "same", activation="sigmoid")
+          for channels in (32, 3)],
+    ])  # fmt: skip
 
 
 MODELS: dict[str, Callable[[], keras.Model]] = {"dcgan": Dcgan, "sim_clr": SimClr, "vae": Vae}

@@ -72,9 +72,11 @@ def plain(task: Task, devices: Sequence[str]) -> TimedRun:
 
 def mirrored(task: Task, devices: Sequence[str]) -> TimedRun:
     """A hand-written step under `tf.distribute.MirroredStrategy`; Keras's own optimizer."""
-    strategy, model, optimizer = mirror(
-        task, devices, lambda: stock_optimizer(task.make_optimizer())
-    )
+    strategy = tf.distribute.MirroredStrategy(list(devices))
+    with strategy.scope():  # Which mirrors the variables.
+        model = task.make_model()
+        optimizer = stock_optimizer(task.make_optimizer())
+        optimizer.build(model.trainable_variables)
     tower_fn = stateless_fn(task, model)
 
     def replica_step(batch: Any) -> tuple[tf.Tensor, Any]:
@@ -142,20 +144,6 @@ def made_up(task: Task) -> tuple[str, int, int]:
 
 RIVALS = {one.__name__: one for one in (plain, fit, mirrored, mirrored_fit, towers_fit, torch, jax)}
 LIBRARIES = ("torch", "jax")
-
-
-def mirror(
-    task: Task,
-    devices: Sequence[str],
-    make_optimizer: Callable[[], keras.optimizers.Optimizer],
-) -> tuple[tf.distribute.Strategy, keras.Model, keras.optimizers.Optimizer]:
-    """Returns a MirroredStrategy with a model and its optimizer, whose variables it mirrors."""
-    strategy = tf.distribute.MirroredStrategy(list(devices))
-    with strategy.scope():
-        model = task.make_model()
-        optimizer = make_optimizer()
-        optimizer.build(model.trainable_variables)
-    return strategy, model, optimizer
 
 
 def stateless_fn(task: Task, model: keras.Model) -> Callable:
