@@ -75,7 +75,7 @@ def kind_of(source: str) -> str:
         for one in node.body
         if isinstance(one, ast.FunctionDef)
     }
-    used = set(attributes_in(tree))
+    used = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     imported = set(imports_of(tree))
     is_fit = "fit" in used
     if is_for_other_backend(tree) or (imported & LIBRARIES and "tensorflow" not in imported):
@@ -92,13 +92,6 @@ def kind_of(source: str) -> str:
     if "GradientTape" in used and used & {"apply_gradients", "apply", "minimize"}:
         return "a loop of its own"
     return "batches one by one" if "train_on_batch" in used else UNTRAINED
-
-
-def attributes_in(tree: ast.AST) -> Iterator[str]:
-    """Yields the names of all attributes that a source reads."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute):
-            yield node.attr
 
 
 def imports_of(tree: ast.AST) -> Iterator[str]:

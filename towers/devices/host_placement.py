@@ -91,7 +91,8 @@ def belongs_to_host(op: tf.Operation) -> bool:
     whole = [tensor.dtype.is_integer or tensor.dtype.is_bool for tensor in op.outputs]
     if not whole or not all(whole) or not all(map(is_on_host, op.inputs)):
         return False
-    return not stays_in_host_memory(op)
+    taken, returned = in_host_memory(op)  # Of its GPU kernel.
+    return len(taken) < len(op.inputs) or len(returned) < len(op.outputs)
 
 
 def constants_of(op: tf.Operation, *, on_host: bool) -> list[tf.Operation]:
@@ -122,12 +123,6 @@ def is_on_host(tensor: tf.Tensor) -> bool:
         size = tensor.shape.num_elements()
         return size <= FEW and (tensor.dtype.is_integer or tensor.dtype.is_bool)
     return tensor.value_index in in_host_memory(op)[1]
-
-
-def stays_in_host_memory(op: tf.Operation) -> bool:
-    """Returns whether the op's GPU kernel takes and returns everything in host memory."""
-    taken, returned = in_host_memory(op)
-    return len(taken) == len(op.inputs) and len(returned) == len(op.outputs)
 
 
 def in_host_memory(op: tf.Operation) -> tuple[frozenset[int], frozenset[int]]:
