@@ -13,11 +13,11 @@ from towers.scripts.options.setting import (
     POSITIVE,
     Bound,
     all_settings,
-    arguments_for,
     parse,
     settings_of,
     shown,
 )
+from towers.scripts.options.setting import arguments_for as arguments_for  # For recipes.
 from towers.scripts.training.options import TrainOptions
 from towers.scripts.wrong_input import nearest
 
@@ -40,10 +40,6 @@ Optimizer = Literal["sgd", "momentum", "nesterov", "adagrad", "adam", "adamw", "
 Schedule = Literal["constant", "exponential", "piecewise", "cosine", "linear", "inverse_sqrt"]
 Flip = Literal["random", "alternating"]
 Views = Literal["none", "flips", "shifts"]
-__all__ = [  # For recipes.
-    *("EPOCHS", "FRACTION", "NOT_NEGATIVE", "POSITIVE", "Bound"),
-    *("Fields", "Flip", "TextFields", "Views", "arguments_for"),
-]
 
 
 @dataclasses.dataclass(frozen=True)
