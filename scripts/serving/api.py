@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import datetime
 import hmac
 import json
 import logging
@@ -16,9 +17,8 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from towers.scripts.serving.access import with_log
 from towers.scripts.serving.batching import Batcher, FullError
 from towers.scripts.serving.chat_request import (
     LONGEST_SHOWN,
@@ -36,6 +36,7 @@ from towers.scripts.shown import show
 
 DRAINED = 32_000_000  # Bytes of a body that is too large are read, so that its client hears why.
 CLOSE = {"Connection": "close"}
+LONGEST_PATH = 200  # Characters in a line of the log.
 BUG = "This is a bug in the server; its log says more."
 LOGGER = logging.getLogger("uvicorn.error")  # Uvicorn prints its errors.
 
@@ -67,6 +68,34 @@ def make_app(service: Service) -> ASGIApp:
             expose_headers=("Retry-After",),
         )
     return with_log(opened) if options.access_log else opened
+
+
+def with_log(app: ASGIApp) -> ASGIApp:
+    """Returns an application that prints a line for each request when its response has ended.
+
+    It has the time, the method, the path as it was sent without its query, the status and the
+    milliseconds.
+    """
+
+    async def run(scope: Scope, receive: Receive, send: Send) -> None:
+        began = time.perf_counter()
+        status = "-"  # No response was begun.
+
+        async def watch(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = str(message["status"])
+            await send(message)
+
+        try:
+            await app(scope, receive, watch)
+        finally:
+            now = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
+            path = scope["raw_path"].decode("ascii", "replace")[:LONGEST_PATH]
+            took = 1000 * (time.perf_counter() - began)
+            show(f"{now} {scope['method']} {path} {status} {took:.0f} ms", flush=True)
+
+    return run
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
