@@ -9,6 +9,7 @@ import keras
 import tensorflow as tf
 from keras import ops
 
+from towers.compiled.argmax import argmax_in_one_pass
 from towers.ground.private_apis import (
     CompileLoss,
     apply_mask,
@@ -69,7 +70,8 @@ def metric_states(model: keras.Model, y: Any, y_pred: Any, sample_weight: Any) -
     if metrics is None:
         return []
     zeros = [tf.zeros(variable.shape, variable.dtype) for variable in metrics.variables]
-    return metrics.stateless_update_state(zeros, y, y_pred, sample_weight)
+    with argmax_in_one_pass():
+        return metrics.stateless_update_state(zeros, y, y_pred, sample_weight)
 
 
 class LossPart(NamedTuple):

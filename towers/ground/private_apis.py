@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 HANDED_ON = {
+    # What Keras's operations on arrays call, such as `argmax`.
+    "numpy": "keras.src.backend.tensorflow",
     # Whether `enable_op_determinism` was called; the public API only calls it.
     "is_op_determinism_enabled": "tensorflow.python.framework.config",
     # The graph of a branch of `tf.cond` or `tf.switch_case`.
