@@ -79,7 +79,7 @@ class Run(keras.callbacks.Callback):
         self.position = Position()
         self._asked = asked
         self._model, self._way, self._data, self._files = model, way, data, files
-        self._stops_in_steps = False
+        self._is_heard = [False, False]  # Whether callbacks hear of the begin and end of steps.
         self._actions = [] if files is None or not way.functions else [files.reports(model)]
         self._checkpoints: CheckpointFolder | None = None
         self._is_cut = False  # A callback has stopped the epoch.
@@ -98,7 +98,7 @@ class Run(keras.callbacks.Callback):
         callbacks = keras.tree.flatten(given or [])
         if self._files is not None:
             check_saved(callbacks)
-        self._stops_in_steps = self._way.together.stops_in_steps(callbacks)
+        self._is_heard = self._way.together.hears_steps(callbacks)
         with (
             self._scope(),
             contextlib.closing(own),
@@ -195,6 +195,8 @@ class Run(keras.callbacks.Callback):
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         """Ends an epoch whose batches have ended; the step follows Keras's function."""
+        if self._is_heard[0]:
+            self._agree_to_stop()
         if TRAIN in self._way.functions:
             self._way.functions[TRAIN].follow()
         if batch == 0 and TEST in self._way.functions:
@@ -212,7 +214,7 @@ class Run(keras.callbacks.Callback):
         if self._actions:
             for number, results in enumerate(made, 1):
                 self._report(before, number, results)
-        if self._stops_in_steps:
+        if self._is_heard[1]:
             self._agree_to_stop()
         self._is_cut = bool(self.model.stop_training)
         if self._is_cut and self._files is not None:
@@ -230,6 +232,7 @@ class Run(keras.callbacks.Callback):
 
     def on_test_begin(self, logs: Any = None) -> None:
         """Has the step of the validation follow Keras's function."""
+        self._agree_to_stop()
         if TEST in self._way.functions:
             self._way.functions[TEST].follow()
 

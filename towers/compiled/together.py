@@ -33,7 +33,7 @@ WRITERS = (
     keras.callbacks.TensorBoard,
 )
 SHOWING = (keras.callbacks.ProgbarLogger, keras.callbacks.History)
-STEP_HOOKS = ("on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end")
+BEGINS, ENDS = ("on_batch_begin", "on_train_batch_begin"), ("on_batch_end", "on_train_batch_end")
 
 
 def join(data: str = "same", *, alone: bool = False) -> Together:
@@ -164,15 +164,17 @@ class Together(NamedTuple):
             return own
         return list(deciding(keras.tree.flatten(callbacks)))
 
-    def stops_in_steps(self, callbacks: Sequence[keras.callbacks.Callback]) -> bool:
-        """Returns whether a callback hears of every step, in any process, and may stop there."""
-        hears = any(
-            is_overridden(callback, hook, keras.callbacks.Callback)
-            for callback in deciding(callbacks)
-            if not isinstance(callback, SHOWING)
-            for hook in STEP_HOOKS
-        )
-        return self.is_several and self.any_of(hears)[0]
+    def hears_steps(self, callbacks: Sequence[keras.callbacks.Callback]) -> list[bool]:
+        """Returns whether a callback, in any process, hears where steps begin, and where they end.
+
+        It may stop the training there, or compile the model.
+        """
+        own = [callback for callback in deciding(callbacks) if not isinstance(callback, SHOWING)]
+        heard = [
+            any(is_overridden(one, hook, keras.callbacks.Callback) for one in own for hook in hooks)
+            for hooks in (BEGINS, ENDS)
+        ]
+        return self.any_of(*heard) if self.is_several else [False, False]
 
 
 def deciding(callbacks: Sequence[Any]) -> Iterator[Any]:

@@ -229,16 +229,15 @@ def calls_of(size, layers):
     return model
 
 
-class Compiles(keras.callbacks.Callback):
-    """Compiles the model anew, in the last process alone."""
+def compiles(one, hook):
+    """A callback that compiles the model anew, in the last process alone."""
 
-    def __init__(self, one):
-        super().__init__()
-        self._asks = one["index"] == one["count"] - 1
+    def compile_anew(*_, **__):
+        if one["index"] == one["count"] - 1:
+            callback.model.compile("sgd", "sparse_categorical_crossentropy")
 
-    def on_epoch_end(self, epoch, logs=None):
-        if self._asks:
-            self.model.compile("sgd", "sparse_categorical_crossentropy")
+    callback = keras.callbacks.LambdaCallback(**{hook: compile_anew})
+    return {"callbacks": [callback], "validation_data": HELD_OUT}
 
 
 def refused(one):
@@ -249,8 +248,9 @@ def refused(one):
     tries += [
         (functools.partial(other_rate, 0.2 + index / 10), {}),
         (functools.partial(calls_of, 1 + index), {}),
-        (keras.Sequential, {"callbacks": [Compiles(one)]}),
     ]
+    hooks = ("on_epoch_end", "on_train_batch_begin", "on_test_begin")
+    tries += [(keras.Sequential, compiles(one, hook)) for hook in hooks]
     for make, options in tries if one["count"] > 1 else []:
         try:
             fit(one, network(index, make), **options)
