@@ -251,6 +251,7 @@ class Run(keras.callbacks.Callback):
                 raise
             is_finite = False
         self._agree_to_stop()
+        self._way.together.check_passes(self._data.data)
         self._restore_metrics()  # A validation has begun them anew.
         if self._files is not None:
             self._files.add_epoch(before.step, epoch, logs or {}, graph=self._way.graph)

@@ -70,11 +70,12 @@ def test_the_chief_alone_writes_and_every_process_draws_its_towers(found):
 
 def test_other_data_settings_models_small_batches_and_own_steps_are_refused_in_every_process(found):
     for _, own in found[:-1]:
-        data, settings, shares, own_step, layer, call, *anew, apart = own["said"]
+        data, settings, shares, own_step, layer, call, order, *anew, apart = own["said"]
         assert "worker 1 has a checksum of the data" in data and 'data="own"' in data
         assert "worker 1 has epochs 2, worker 0 has 1" in settings
         assert "worker 1 has layer 4 Dropout(rate=0.3" in layer
         assert "worker 1 has steps_per_execution 2, worker 0 has 1" in call
+        assert "worker 1 has a checksum of the labels of batch 1 of pass 2" in order
         line = "has compile() called by a callback True, worker 0 has False"
         assert len(anew) == 3 and all(line in one for one in anew)
         assert "Call towers.fit, evaluate and predict in all of them, in the same order" in apart

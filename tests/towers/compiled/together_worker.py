@@ -229,6 +229,26 @@ def calls_of(size, layers):
     return model
 
 
+class Shuffles(keras.utils.PyDataset):
+    """Batches whose order is another in each process from the second epoch on."""
+
+    def __init__(self, one):
+        super().__init__()
+        self.order, self._index, self._ends = np.arange(ROWS), one["index"], 0
+
+    def __len__(self):
+        return ROWS // BATCH
+
+    def __getitem__(self, index):
+        rows = self.order[index * BATCH :][:BATCH]
+        return X[rows], Y[rows]
+
+    def on_epoch_end(self):
+        self._ends += 1
+        if self._ends > 1:  # Keras ends an epoch before the first.
+            self.order = np.random.default_rng(self._index).permutation(ROWS)
+
+
 def compiles(one, hook):
     """A callback that compiles the model anew, in the last process alone."""
 
@@ -248,6 +268,7 @@ def refused(one):
     tries += [
         (functools.partial(other_rate, 0.2 + index / 10), {}),
         (functools.partial(calls_of, 1 + index), {}),
+        (keras.Sequential, {"x": Shuffles(one), "y": None, "batch_size": None, "shuffle": False}),
     ]
     hooks = ("on_epoch_end", "on_train_batch_begin", "on_test_begin")
     tries += [(keras.Sequential, compiles(one, hook)) for hook in hooks]
