@@ -291,7 +291,7 @@ class Run(keras.callbacks.Callback):
         self._checkpoints.save(self.position.step, groups, state, wait=False)
 
     def on_train_end(self, logs: Any = None) -> None:
-        """Writes how the training ended; waits for all processes, so that none seems to be lost."""
+        """Writes how the training ended."""
         if not self.model.stop_training:
             for _, action in reporting(self._actions):
                 action.end()
@@ -300,7 +300,6 @@ class Run(keras.callbacks.Callback):
             reason = "a callback stopped the training" if self.model.stop_training else ""
             self._files.end(self.position, self._asked.epochs, reason or f"{epochs} epochs done")
         self._check_variables(self._way.groups())
-        self._way.together.processes.wait()
 
     def _check_variables(self, groups: Groups) -> None:
         """Compares what is trained; the metrics also change where one process evaluates alone."""

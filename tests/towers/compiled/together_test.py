@@ -82,3 +82,9 @@ def test_other_data_settings_models_small_batches_and_own_steps_are_refused_in_e
         count = len(found) - 1
         assert f"batch_size={count - 1} for {count} processes; it must be at least" in shares
         assert "since OwnStep has a train_step() of its own. Train it in one process" in own_step
+
+
+def test_evaluations_of_fewer_batches_in_one_process_end_with_an_error_in_all(found):
+    *others, (_, last) = found[:-1]
+    assert "in the same order and with as many batches" in last["shorter"]
+    assert all(isinstance(own["shorter"], str) for _, own in others)
