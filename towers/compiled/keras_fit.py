@@ -24,6 +24,7 @@ from towers.processes.agreement import check_settings, check_variables, take_fro
 from towers.saving.checkpoint_files import Checkpoint, Groups
 from towers.saving.checkpoint_folder import CheckpointFolder
 from towers.saving.checkpoints import restore
+from towers.saving.lock import locked_run
 from towers.step.results import StepResults
 
 
@@ -122,7 +123,7 @@ class Run(keras.callbacks.Callback):
             if self._files is not None:
                 scopes.enter_context(self._files.curves)
                 if self._way.together.processes.is_chief:
-                    scopes.enter_context(self._files.locked())
+                    scopes.enter_context(locked_run(self._files.run_dir))
                     self._checkpoints = CheckpointFolder(self._files.run_dir / "checkpoints")
                     scopes.enter_context(self._checkpoints)
                 self._go_on(self._files)
