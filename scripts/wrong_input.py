@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from towers.scripts.shown import brief, show, without_nodes
 
 EXIT_CODE = 2  # A command's with wrong input, as argparse has it.
-LISTED = 200  # Characters of the names that an error about an unknown one lists.
+LISTED = 160  # Characters of the names that an error about an unknown one lists.
 
 
 class WrongInputError(Exception):
@@ -92,7 +92,7 @@ def is_of_tensorflow(error: Exception | str) -> bool:
 def nearest(name: str, names: Iterable[str], before: str = "") -> str:
     """Returns a suggestion to put behind an error about an unknown name; dashes go `before` it."""
     known = sorted(names)
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    close = difflib.get_close_matches(name, known, n=1)
     if close:
         return f" Did you mean {before + close[0]!r}?"
     return f" There are: {as_many_as_fit([f'{before}{one}' for one in known], ', ', LISTED)}."

@@ -9,6 +9,7 @@ Lists the runs in a folder and its subfolders, or compares several: the settings
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 from collections.abc import Iterable, Sequence
@@ -17,12 +18,15 @@ from typing import Annotated, Any
 
 from towers.scripts.options.setting import Flag
 from towers.scripts.shown import show, show_json, table
+from towers.scripts.training.config import parse_file
 from towers.scripts.training.overview import TEST, TRAIN, Overview, find_runs, read_overview
+from towers.scripts.training.run_directory import RunDirectory
 from towers.scripts.wrong_input import WrongInputError, wrong_input
 
 USAGE = "towers runs [FOLDER] [--json]\n       towers runs compare RUN RUN [...] [--json]"
 COMPARE = "compare"
 SETTINGS = ("recipe", "seed", "precision", "batch_norm", "updates", "data", "init_from")
+OPTIONS = ("steps", "accumulate", "xla", "tf32", "early-stopping", "evaluate-every")
 COLUMNS = ("run", "recipe", "state", "processes", "starts", "step", "result", "changed", "size")
 
 
@@ -118,8 +122,16 @@ def settings_of(run: Overview) -> dict[str, Any]:
     """Returns the settings of a run by name."""
     record = run.record
     num_towers = len(record["starts"][-1]["devices"]) if record["starts"] else 0
-    own = {name: record.get(name) for name in SETTINGS}
+    own = {name: record.get(name) for name in SETTINGS} | options_of(run)
     return {**own, **record["fields"], "towers": num_towers, "processes": run.num_processes}
+
+
+def options_of(run: Overview) -> dict[str, Any]:
+    """Returns the options of a run's last start that change its results, if they can be read."""
+    with contextlib.suppress(OSError, ValueError):
+        content = parse_file(RunDirectory(run.path).config)
+        return {name: content.get(name) for name in OPTIONS}
+    return {}
 
 
 def results_of(run: Overview) -> dict[str, Any]:

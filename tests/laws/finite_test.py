@@ -139,11 +139,14 @@ def test_overflow_halves_the_scale_and_calm_steps_double_it():
     assert scales == [8, 16, 8, 8, 4, 4, 8, 8]
 
 
-def test_the_scale_never_falls_below_one():
-    loss_scale = LossScale(initial=1.5)
+@pytest.mark.parametrize(("initial", "least"), [(1.5, 1.0), (0.5, 0.5)])
+def test_the_scale_never_falls_below_one_or_its_initial_value(initial, least):
+    loss_scale = LossScale(initial=initial)
     for _ in range(3):
         loss_scale.update(tf.constant(False))
-    assert scale_of(loss_scale) == 1.0
+    assert scale_of(loss_scale) == least
+    loss_scale.update(tf.constant(True))
+    assert scale_of(loss_scale) == least
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from towers.ground.private_apis import (
     loss_options,
     loss_tracker,
     metric_function,
+    metrics_by_output,
     takes_training,
 )
 from towers.layers.asking import CUT, ask, needs_trace
@@ -338,26 +339,28 @@ def check_losses_apart(
             raise NeedsLayersError(f"the loss '{loss.name}' {reason}")
 
 
-def check_metrics(model: keras.Model, y: Any, outputs: Any, *, line_up: bool) -> None:
+def check_metrics(model: keras.Model, y: Any, outputs: Any) -> None:
     """Raises NeedsLayersError for a metric that may not be a sum over the shards of a batch.
 
     Those that Keras wrote are, unless they reduce the rows, or are used more than once. Arguments
-    are as in `labels_line_up`; `line_up` is what it says of them.
+    are as in `labels_line_up`.
     """
-    has_flat_labels, has_flat_outputs = (
-        any(len(getattr(one, "shape", ())) == 1 for one in keras.tree.flatten(tensors))
-        for tensors in (y, outputs)
-    )
     metrics = compile_metrics_of(model)
     variables = [] if metrics is None else list(map(id, metrics.variables))
-    for metric in [] if metrics is None else metrics.metrics:
-        adds_up = is_of_keras(metric) and is_by_rows(metric, has_flat_labels, line_up)
-        if metric.variables and (has_flat_outputs or not adds_up):
+    for metric, labels, output in metrics_by_output(metrics, y, outputs):
+        if metric.variables and not adds_up(metric, labels, output):
             raise NeedsLayersError(
                 f"the metric '{metric.name}' may not add up over a batch's parts"
             )
         if any(variables.count(id(variable)) > 1 for variable in metric.variables):
             raise NeedsLayersError(f"the metric '{metric.name}' is used more than once")
+
+
+def adds_up(metric: keras.metrics.Metric, labels: Any, output: Any) -> bool:
+    """Returns whether a metric of these labels and outputs is surely a sum over the rows."""
+    is_flat, is_flat_output = (len(getattr(one, "shape", ())) == 1 for one in (labels, output))
+    line_up = labels_line_up(labels, output)
+    return not is_flat_output and is_of_keras(metric) and is_by_rows(metric, is_flat, line_up)
 
 
 def is_of_keras(metric: keras.metrics.Metric) -> bool:

@@ -9,7 +9,7 @@ import copy
 import dataclasses
 import functools
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -73,6 +73,10 @@ class Shards(Data):
         most: the number of batches in the longest pass of all processes. A shorter one is filled
             with shards that count nothing. None: all have as many as the data.
         check: is called with the data each time that it begins.
+        compared: whether other processes read the same data.
+
+    Attributes:
+        begun: the labels of the first batch of each pass but the first, if they are compared.
     """
 
     def __init__(
@@ -81,11 +85,14 @@ class Shards(Data):
         own: OwnRows,
         most: int | None = None,
         check: Callable[[Data], None] = lambda data: None,
+        *,
+        compared: bool = False,
     ):
         self.data, self.spec, self.is_stream = data, data.spec, data.is_stream
         self.is_part, self.is_generator = data.is_part, data.is_generator
         self.num_batches = most or data.num_batches
-        self._own, self._most, self._check = own, most, check
+        self._own, self._most, self._check, self._is_compared = own, most, check, compared
+        self.begun: dict[str, Sequence[tf.Tensor]] = {}
         self._arrays = data.cut(own) if isinstance(data, ArrayData) else None
 
     def begin(self) -> None:
@@ -110,7 +117,29 @@ class Shards(Data):
     def _read(self, number: int, first_batch: int) -> tf.data.Dataset:
         if self._arrays is not None:
             return self._arrays.one_pass(number, first_batch)
-        return split(self.data.one_pass(number, first_batch), self._own.total, self._own.towers)
+        batches = self.data.one_pass(number, first_batch)
+        if number and self._is_compared:
+            name = f"the labels of batch {first_batch + 1} of pass {number + 1}"
+            batches = telling(batches, lambda *labels: self.begun.update({name: labels}))
+        return split(batches, self._own.total, self._own.towers)
+
+
+def labels_of(batch: Any) -> list[tf.Tensor]:
+    """Returns the tensors of a batch's labels, or of its inputs if it has none."""
+    x, y, _ = keras.utils.unpack_x_y_sample_weight(batch)
+    parts = tf.nest.flatten(x if y is None else y, expand_composites=True)
+    return [part for part in parts if part is not None]
+
+
+def telling(batches: tf.data.Dataset, hear: Callable[..., None]) -> tf.data.Dataset:
+    """Returns batches of which `hear` is called with the labels of the first, once it is read."""
+
+    def tell(index: tf.Tensor, batch: Any) -> Any:
+        labels = labels_of(batch)
+        tf.cond(index == 0, lambda: tf.py_function(hear, labels, []), tf.no_op)
+        return batch
+
+    return batches.enumerate().map(tf.autograph.experimental.do_not_convert(tell))
 
 
 @tf.autograph.experimental.do_not_convert

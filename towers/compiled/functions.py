@@ -189,7 +189,10 @@ class OnTowers:
 
     @contextlib.contextmanager
     def scope(self) -> Iterator[None]:
-        """The scope in which Keras's functions are these steps."""
+        """The scope in which Keras's functions are these steps.
+
+        It waits for all processes, so that none seems to be lost, or ends with fewer batches.
+        """
         model, asked = self._model, self._model.steps_per_execution
         with contextlib.ExitStack() as scopes:
             for function in self.functions.values():
@@ -197,6 +200,7 @@ class OnTowers:
             scopes.callback(setattr, model, "steps_per_execution", asked)
             model.steps_per_execution = steps_per_call(model)
             yield
+        self.together.processes.wait()
 
     @property
     def made(self) -> Sequence[StepResults]:

@@ -24,6 +24,7 @@ from towers.processes.agreement import check_settings, check_variables, take_fro
 from towers.saving.checkpoint_files import Checkpoint, Groups
 from towers.saving.checkpoint_folder import CheckpointFolder
 from towers.saving.checkpoints import restore
+from towers.saving.lock import locked_run
 from towers.step.results import StepResults
 
 
@@ -79,7 +80,7 @@ class Run(keras.callbacks.Callback):
         self.position = Position()
         self._asked = asked
         self._model, self._way, self._data, self._files = model, way, data, files
-        self._stops_in_steps = False
+        self._is_heard = [False, False]  # Whether callbacks hear of the begin and end of steps.
         self._actions = [] if files is None or not way.functions else [files.reports(model)]
         self._checkpoints: CheckpointFolder | None = None
         self._is_cut = False  # A callback has stopped the epoch.
@@ -98,7 +99,7 @@ class Run(keras.callbacks.Callback):
         callbacks = keras.tree.flatten(given or [])
         if self._files is not None:
             check_saved(callbacks)
-        self._stops_in_steps = self._way.together.stops_in_steps(callbacks)
+        self._is_heard = self._way.together.hears_steps(callbacks)
         with (
             self._scope(),
             contextlib.closing(own),
@@ -122,7 +123,7 @@ class Run(keras.callbacks.Callback):
             if self._files is not None:
                 scopes.enter_context(self._files.curves)
                 if self._way.together.processes.is_chief:
-                    scopes.enter_context(self._files.locked())
+                    scopes.enter_context(locked_run(self._files.run_dir))
                     self._checkpoints = CheckpointFolder(self._files.run_dir / "checkpoints")
                     scopes.enter_context(self._checkpoints)
                 self._go_on(self._files)
@@ -195,6 +196,8 @@ class Run(keras.callbacks.Callback):
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         """Ends an epoch whose batches have ended; the step follows Keras's function."""
+        if self._is_heard[0]:
+            self._agree_to_stop()
         if TRAIN in self._way.functions:
             self._way.functions[TRAIN].follow()
         if batch == 0 and TEST in self._way.functions:
@@ -212,7 +215,7 @@ class Run(keras.callbacks.Callback):
         if self._actions:
             for number, results in enumerate(made, 1):
                 self._report(before, number, results)
-        if self._stops_in_steps:
+        if self._is_heard[1]:
             self._agree_to_stop()
         self._is_cut = bool(self.model.stop_training)
         if self._is_cut and self._files is not None:
@@ -230,6 +233,7 @@ class Run(keras.callbacks.Callback):
 
     def on_test_begin(self, logs: Any = None) -> None:
         """Has the step of the validation follow Keras's function."""
+        self._agree_to_stop()
         if TEST in self._way.functions:
             self._way.functions[TEST].follow()
 
@@ -248,6 +252,7 @@ class Run(keras.callbacks.Callback):
                 raise
             is_finite = False
         self._agree_to_stop()
+        self._way.together.check_passes(self._data.data)
         self._restore_metrics()  # A validation has begun them anew.
         if self._files is not None:
             self._files.add_epoch(before.step, epoch, logs or {}, graph=self._way.graph)
@@ -287,7 +292,7 @@ class Run(keras.callbacks.Callback):
         self._checkpoints.save(self.position.step, groups, state, wait=False)
 
     def on_train_end(self, logs: Any = None) -> None:
-        """Writes how the training ended; waits for all processes, so that none seems to be lost."""
+        """Writes how the training ended."""
         if not self.model.stop_training:
             for _, action in reporting(self._actions):
                 action.end()
@@ -296,7 +301,6 @@ class Run(keras.callbacks.Callback):
             reason = "a callback stopped the training" if self.model.stop_training else ""
             self._files.end(self.position, self._asked.epochs, reason or f"{epochs} epochs done")
         self._check_variables(self._way.groups())
-        self._way.together.processes.wait()
 
     def _check_variables(self, groups: Groups) -> None:
         """Compares what is trained; the metrics also change where one process evaluates alone."""

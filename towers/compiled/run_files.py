@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import os
@@ -27,7 +26,6 @@ from towers.loop.rates import Rates
 from towers.loop.updates import Position, StepReport
 from towers.processes.agreement import digest
 from towers.processes.processes import Processes
-from towers.saving.lock import locked
 from towers.saving.metrics_file import MetricsFile
 from towers.saving.run_record import NAME, record_start
 from towers.saving.summaries import SummaryWriters, remove_events_after
@@ -84,17 +82,6 @@ class FitFiles:
         text = f"{path} is damaged. It is begun anew, so no setting is compared with before."
         warnings.warn(text, RuntimeWarning, stacklevel=levels_to_caller())
         return None
-
-    @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
-        """The scope in which no other process writes here; OSError if that is impossible."""
-        with contextlib.ExitStack() as scopes:
-            try:
-                scopes.enter_context(locked(self.run_dir))
-            except OSError as error:
-                reason = f"cannot be made or written: {error.strerror}"
-                raise OSError(f"run_dir {self.run_dir} {reason}.") from error
-            yield
 
     def begin(
         self,

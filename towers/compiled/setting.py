@@ -114,9 +114,8 @@ def check_built_model(model: keras.Model, devices: Sequence[str], data: Data, ba
     check_no_strategy(model)
     check_built(model, y)
     outputs = getattr(model, "outputs", None) or compute_output_spec(model, x, training=False)
-    line_up = labels_line_up(y, outputs)
-    check_metrics(model, y, outputs, line_up=line_up)
-    check_rows_apart(model, devices, data, line_up=line_up)
+    check_metrics(model, y, outputs)
+    check_rows_apart(model, devices, data, line_up=labels_line_up(y, outputs))
 
 
 def compiles(model: keras.Model, placement: Placement) -> bool:

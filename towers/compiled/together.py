@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -14,10 +14,16 @@ import tensorflow as tf
 
 from towers.batches.shards import OwnRows, any_number_of_rows
 from towers.compiled.checks import is_overridden
-from towers.compiled.data import ArrayData, Data, PyData, Shards
+from towers.compiled.data import ArrayData, Data, PyData, Shards, labels_of
 from towers.ground.arguments import check_choice
 from towers.ground.private_apis import potentially_ragged_concat
-from towers.processes.agreement import arrays_of, check_settings, digest, warn_of_other_inputs
+from towers.processes.agreement import (
+    arrays_of,
+    check_settings,
+    digest,
+    share_texts,
+    warn_of_other_inputs,
+)
 from towers.processes.place import find_place
 from towers.processes.processes import Processes, join_processes
 from towers.saving.run_record import package_versions
@@ -33,7 +39,7 @@ WRITERS = (
     keras.callbacks.TensorBoard,
 )
 SHOWING = (keras.callbacks.ProgbarLogger, keras.callbacks.History)
-STEP_HOOKS = ("on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end")
+BEGINS, ENDS = ("on_batch_begin", "on_train_batch_begin"), ("on_batch_end", "on_train_batch_end")
 
 
 def join(data: str = "same", *, alone: bool = False) -> Together:
@@ -124,9 +130,9 @@ class Together(NamedTuple):
             own = OwnRows(index * num_towers, num_towers, count * num_towers)
             check = functools.partial(check_same_data, self.processes)
             if isinstance(data, PyData):  # It may shuffle itself where it begins.
-                return Shards(data, own, check=check)
+                return Shards(data, own, check=check, compared=self.is_several)
             check(data)
-            return Shards(data, own)
+            return Shards(data, own, compared=self.is_several)
         if isinstance(data, ArrayData):
             check_shares(data.batch_size, count)
             data = data.in_batches_of(part_sizes(data.batch_size, count)[index])
@@ -138,6 +144,20 @@ class Together(NamedTuple):
         data.is_part = None in lengths
         most = None if data.is_part else max(lengths)
         return Shards(data, OwnRows(0, num_towers, num_towers), most)
+
+    def check_passes(self, data: Data) -> None:
+        """Raises ValueError in every process if passes have begun with other labels in some.
+
+        A process may have read ahead: what only some have begun is compared with what follows.
+        """
+        if not self.is_several or not isinstance(data, Shards):
+            return
+        own = list(data.begun)
+        texts = share_texts(self.processes, json.dumps(own), "what has begun")
+        common = set.intersection(*map(set, map(json.loads, texts)))
+        begun = [(name, data.begun.pop(name)) for name in own if name in common]
+        found = {f"a checksum of {name}": digest(arrays_of(one))[:8] for name, one in begun}
+        check_data(self.processes, found)
 
     def by_parts(self, predict: Callable[[Any], Any], data: Data, num_batches: int) -> Any:
         """Returns the outputs of `predict` for all batches, of which each process predicts a part.
@@ -164,15 +184,17 @@ class Together(NamedTuple):
             return own
         return list(deciding(keras.tree.flatten(callbacks)))
 
-    def stops_in_steps(self, callbacks: Sequence[keras.callbacks.Callback]) -> bool:
-        """Returns whether a callback hears of every step, in any process, and may stop there."""
-        hears = any(
-            is_overridden(callback, hook, keras.callbacks.Callback)
-            for callback in deciding(callbacks)
-            if not isinstance(callback, SHOWING)
-            for hook in STEP_HOOKS
-        )
-        return self.is_several and self.any_of(hears)[0]
+    def hears_steps(self, callbacks: Sequence[keras.callbacks.Callback]) -> list[bool]:
+        """Returns whether a callback, in any process, hears where steps begin, and where they end.
+
+        It may stop the training there, or compile the model.
+        """
+        own = [callback for callback in deciding(callbacks) if not isinstance(callback, SHOWING)]
+        heard = [
+            any(is_overridden(one, hook, keras.callbacks.Callback) for one in own for hook in hooks)
+            for hooks in (BEGINS, ENDS)
+        ]
+        return self.any_of(*heard) if self.is_several else [False, False]
 
 
 def deciding(callbacks: Sequence[Any]) -> Iterator[Any]:
@@ -244,16 +266,20 @@ def check_same_data(processes: Processes, data: Data) -> None:
         batch, name, arrays = None, "a checksum of the data", compared_arrays(data)
     else:
         batch = data.first_batch()
-        x, y, _ = keras.utils.unpack_x_y_sample_weight(batch)
-        name, arrays = "a checksum of the first labels", arrays_of(x if y is None else y)
+        name, arrays = "a checksum of the first labels", arrays_of(labels_of(batch))
+    check_data(processes, {"batches": data.num_batches, name: digest(arrays)[:8]})
+    if batch is not None:
+        warn_of_other_inputs(processes, batch)
+
+
+def check_data(processes: Processes, found: Mapping[str, Any]) -> None:
+    """Raises ValueError in every process unless all have found the same of their data."""
     try:
-        check_settings(processes, {"batches": data.num_batches, name: digest(arrays)[:8]})
+        check_settings(processes, found)
     except ValueError as error:
         raise ValueError(
             f'{error} Parts of their own need data="own", and a data set that shuffles a seed.'
         ) from None
-    if batch is not None:
-        warn_of_other_inputs(processes, batch)
 
 
 def compared_arrays(data: ArrayData) -> list[np.ndarray]:

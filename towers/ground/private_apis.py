@@ -133,6 +133,17 @@ def compile_metrics_of(model: Any) -> Any:
     return model._compile_metrics
 
 
+def metrics_by_output(metrics: Any, y: Any, y_pred: Any) -> Iterator[tuple[Any, Any, Any]]:
+    """Yields each metric in a built `CompileMetrics` with the labels and the output of its own."""
+    if metrics is None or not metrics.built:
+        return
+    pairs = list(zip(metrics._flatten_y(y), metrics._flatten_y(y_pred), strict=False))
+    for lists in (metrics._flat_metrics, metrics._flat_weighted_metrics):
+        for one, (labels, output) in zip(lists, pairs, strict=False):
+            for metric in one.metrics if one else ():
+                yield metric, labels, output
+
+
 def loss_tracker(model: Any) -> Any:
     """Returns the metric that is the `loss` in a model's logs; None before it is compiled."""
     return getattr(model, "_loss_tracker", None)

@@ -21,7 +21,7 @@ from towers.loop.updates import Action, Position, Step, StepReport, Updates, tel
 from towers.processes.agreement import check_settings, check_variables
 from towers.saving.checkpoint_folder import CheckpointFolder
 from towers.saving.checkpoints import restore
-from towers.saving.lock import locked
+from towers.saving.lock import locked_run
 
 
 class Trainer:
@@ -128,7 +128,7 @@ class Trainer:
         try:
             with contextlib.ExitStack() as scope:
                 if self._checkpoints is not None and self._updates.step.processes.is_chief:
-                    scope.enter_context(locked(self._checkpoints.path.parent))
+                    scope.enter_context(locked_run(self._checkpoints.path.parent))
                     scope.enter_context(self._checkpoints)
                 reason = self._train(epochs, steps)
         except OSError:

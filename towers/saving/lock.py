@@ -52,6 +52,18 @@ def locked(folder: str | os.PathLike[str]) -> Iterator[None]:
                 path.parent.rmdir()
 
 
+@contextlib.contextmanager
+def locked_run(run_dir: str | os.PathLike[str]) -> Iterator[None]:
+    """The scope of `locked` for a run directory, whose OSError names it."""
+    with contextlib.ExitStack() as scopes:
+        try:
+            scopes.enter_context(locked(run_dir))
+        except OSError as error:
+            reason = f"cannot be made or written: {error.strerror}"
+            raise OSError(f"run_dir {run_dir} {reason}. Give another one.") from error
+        yield
+
+
 def lock_holder(folder: str | os.PathLike[str]) -> str | None:
     """Returns a description of the process that is in the scope of a folder's lock, or None.
 

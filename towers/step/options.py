@@ -127,7 +127,7 @@ class LossScale:
         calm_steps = tf.where(finite, calm_steps + 1, none)
         grows = calm_steps >= self._growth_steps
         factor = tf.where(finite, tf.where(grows, 2.0, 1.0), 0.5)
-        self._scale.assign(tf.maximum(scale * factor, 1.0))
+        self._scale.assign(tf.maximum(scale * factor, tf.minimum(scale, 1.0)))
         self._calm_steps.assign(tf.where(grows, none, calm_steps))
 
 

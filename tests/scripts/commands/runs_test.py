@@ -110,6 +110,17 @@ def test_runs_are_compared(runs, capsys):
     assert loss == ["train", "loss", "0.0033333", "0.01"]
 
 
+def test_options_that_change_results_are_compared(runs, capsys):
+    (runs / "a" / "run.toml").write_text("accumulate = 1\nquiet = true\n")
+    (runs / "c" / "run.toml").write_text("accumulate = 2\nquiet = false\nsteps = 30\n")
+    (runs / "d" / "run.toml").write_text("accumulate =")
+    assert main(["runs", "compare", *(str(runs / name) for name in "acd")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    settings = [line.split() for line in lines[1 : lines.index("")]]
+    assert settings[:2] == [["steps", "-", "30", "-"], ["accumulate", "1", "2", "-"]]
+    assert [row[0] for row in settings[2:]] == ["learning_rate"]
+
+
 def test_an_option_may_stand_between_the_runs_that_are_compared(runs, capsys):
     assert main(["compare", str(runs / "a"), "--json", str(runs / "c")]) == 0
     compared = json.loads(capsys.readouterr().out)["runs"]

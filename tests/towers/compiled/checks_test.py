@@ -368,6 +368,25 @@ def test_labels_of_one_number_have_the_step_of_the_towers(metric):
     towers.fit(model, X, Y[:, 0], towers=2, clip_norm=1.0, verbose=0)
 
 
+def test_a_metric_beside_flat_labels_of_another_output_has_the_step_of_the_towers():
+    labels = {
+        "a": np.eye(2, dtype="float32")[[0, 1, 0, 0, 1, 1]],
+        "b": np.array([1, 0, 1, 1, 0, 1]),
+    }
+    data, found = tf.data.Dataset.from_tensor_slices((X, labels)).batch(4), []
+    for fit in (keras.Model.fit, functools.partial(towers.fit, towers=2, clip_norm=1e6)):
+        keras.utils.set_random_seed(1)
+        model = network(lambda hidden: {"a": hidden, "b": keras.layers.Dense(2)(hidden)})
+        losses = {"a": "mse", "b": keras.losses.SparseCategoricalCrossentropy(from_logits=True)}
+        metrics = {"a": ["categorical_accuracy", "mae", "hinge"], "b": ["accuracy"]}
+        model.compile("sgd", losses, metrics=metrics)
+        found.append(fit(model, data, shuffle=False, verbose=0).history)
+    expected, history = found
+    assert set(history) == set(expected)
+    for name, values in expected.items():
+        np.testing.assert_allclose(history[name], values, rtol=1e-5, err_msg=name)
+
+
 ROWS = tf.data.Dataset.from_tensor_slices((X, Y))
 
 

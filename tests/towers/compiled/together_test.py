@@ -70,13 +70,21 @@ def test_the_chief_alone_writes_and_every_process_draws_its_towers(found):
 
 def test_other_data_settings_models_small_batches_and_own_steps_are_refused_in_every_process(found):
     for _, own in found[:-1]:
-        data, settings, shares, own_step, layer, call, anew, apart = own["said"]
+        data, settings, shares, own_step, layer, call, order, *anew, apart = own["said"]
         assert "worker 1 has a checksum of the data" in data and 'data="own"' in data
         assert "worker 1 has epochs 2, worker 0 has 1" in settings
         assert "worker 1 has layer 4 Dropout(rate=0.3" in layer
         assert "worker 1 has steps_per_execution 2, worker 0 has 1" in call
-        assert "has compile() called by a callback True, worker 0 has False" in anew
+        assert "worker 1 has a checksum of the labels of batch 1 of pass 2" in order
+        line = "has compile() called by a callback True, worker 0 has False"
+        assert len(anew) == 3 and all(line in one for one in anew)
         assert "Call towers.fit, evaluate and predict in all of them, in the same order" in apart
         count = len(found) - 1
         assert f"batch_size={count - 1} for {count} processes; it must be at least" in shares
         assert "since OwnStep has a train_step() of its own. Train it in one process" in own_step
+
+
+def test_evaluations_of_fewer_batches_in_one_process_end_with_an_error_in_all(found):
+    *others, (_, last) = found[:-1]
+    assert "in the same order and with as many batches" in last["shorter"]
+    assert all(isinstance(own["shorter"], str) for _, own in others)

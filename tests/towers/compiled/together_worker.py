@@ -229,16 +229,35 @@ def calls_of(size, layers):
     return model
 
 
-class Compiles(keras.callbacks.Callback):
-    """Compiles the model anew, in the last process alone."""
+class Shuffles(keras.utils.PyDataset):
+    """Batches whose order is another in each process from the second epoch on."""
 
     def __init__(self, one):
         super().__init__()
-        self._asks = one["index"] == one["count"] - 1
+        self.order, self._index, self._ends = np.arange(ROWS), one["index"], 0
 
-    def on_epoch_end(self, epoch, logs=None):
-        if self._asks:
-            self.model.compile("sgd", "sparse_categorical_crossentropy")
+    def __len__(self):
+        return ROWS // BATCH
+
+    def __getitem__(self, index):
+        rows = self.order[index * BATCH :][:BATCH]
+        return X[rows], Y[rows]
+
+    def on_epoch_end(self):
+        self._ends += 1
+        if self._ends > 1:  # Keras ends an epoch before the first.
+            self.order = np.random.default_rng(self._index).permutation(ROWS)
+
+
+def compiles(one, hook):
+    """A callback that compiles the model anew, in the last process alone."""
+
+    def compile_anew(*_, **__):
+        if one["index"] == one["count"] - 1:
+            callback.model.compile("sgd", "sparse_categorical_crossentropy")
+
+    callback = keras.callbacks.LambdaCallback(**{hook: compile_anew})
+    return {"callbacks": [callback], "validation_data": HELD_OUT}
 
 
 def refused(one):
@@ -249,8 +268,10 @@ def refused(one):
     tries += [
         (functools.partial(other_rate, 0.2 + index / 10), {}),
         (functools.partial(calls_of, 1 + index), {}),
-        (keras.Sequential, {"callbacks": [Compiles(one)]}),
+        (keras.Sequential, {"x": Shuffles(one), "y": None, "batch_size": None, "shuffle": False}),
     ]
+    hooks = ("on_epoch_end", "on_train_batch_begin", "on_test_begin")
+    tries += [(keras.Sequential, compiles(one, hook)) for hook in hooks]
     for make, options in tries if one["count"] > 1 else []:
         try:
             fit(one, network(index, make), **options)
@@ -263,7 +284,21 @@ def refused(one):
         said.append(str(error))
     one["own"]["said"] = said
     rows = BATCH - index
-    return fit(one, network(index), X[:rows], Y[:rows], epochs=1, alone=True)["epochs"]
+    found = fit(one, network(index), X[:rows], Y[:rows], epochs=1, alone=True)["epochs"]
+    if one["count"] > 1:
+        one["own"]["shorter"] = shorter(one)
+    return found
+
+
+def shorter(one):
+    """What is said where the last process has fewer batches to evaluate, and nobody knew."""
+    rows = ROWS - BATCH * (one["index"] == one["count"] - 1)
+    batches = tf.data.Dataset.from_tensor_slices((X[:rows], Y[:rows])).batch(BATCH)
+    batches = batches.filter(lambda x, y: True)
+    try:
+        return towers.evaluate(network(0), batches, verbose=0, towers=one["devices"])
+    except RuntimeError as error:
+        return str(error)
 
 
 CASES = (callbacks, evaluation, kinds, parts, steps, begins, resumed, refused)

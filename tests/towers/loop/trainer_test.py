@@ -377,6 +377,13 @@ def test_what_a_full_disk_could_not_take_is_saved_by_the_next_call(small_disk):
     assert CheckpointFolder(small_disk / "run/checkpoints").latest().step == 2
 
 
+def test_a_run_directory_on_a_full_disk_is_named(small_disk, step):
+    with contextlib.suppress(OSError):
+        (small_disk / "filling").write_bytes(bytes(2**21))
+    with pytest.raises(OSError, match=r"run_dir .*/run cannot be made or written: No space left"):
+        towers.Trainer(step, batches, run_dir=small_disk / "run").train(steps=1)
+
+
 def test_an_endless_data_set_is_refused_for_epochs(step):
     dataset = helpers.dataset_of(helpers.dense_batches(SIZES)).repeat()
     with pytest.raises(ValueError, match=r"endless .*train\(steps=\.\.\.\)"):
