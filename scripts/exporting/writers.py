@@ -22,7 +22,8 @@ from towers.ground.special_ids import PAD
 from towers.models.decoding import Decoding, continuation
 from towers.scripts.chatbot.answerer import decode_questions, make_decoding
 from towers.scripts.chatbot.opening import read_context
-from towers.scripts.classifying.predictions import class_names, classify_images, classify_pixels
+from towers.scripts.classifying.predictions import class_names, classify_images
+from towers.scripts.exporting.files import FILES, write_file
 from towers.scripts.options.setting import arguments_for
 from towers.scripts.training.options import (
     DecodingOptions,
@@ -34,12 +35,10 @@ from towers.scripts.training.options import (
 from towers.scripts.training.overview import read_overview
 from towers.scripts.training.run_directory import RunDirectory
 from towers.scripts.training.saved_run import OpenModel, open_evaluation
-from towers.scripts.training.session import Session
 
 PROGRAM = Path(__file__).parent / "programs" / "answer.py"
 LENGTH = 50  # Words, as `towers generate` writes by default.
 WEIGHTS = "model.weights.h5"
-FILES = {"litert": "model.tflite", "onnx": "model.onnx"}
 
 
 def chatbot_writer(opened: OpenModel, options: SearchOptions) -> Callable[[Path], str]:
@@ -126,31 +125,6 @@ def classifier_writer(options: ModelOptions, file_format: str) -> Callable[[Path
         return f"its signature classify takes {session.data.test.source.input_description}"
 
     return write
-
-
-def write_file(session: Session, path: Path, file_format: str) -> None:
-    """Writes an image network as a file of another format, by Keras."""
-    spec = session.data.test.source.input_spec
-    if spec.dtype == tf.string:
-        spec = tf.TensorSpec(session.model.input.shape, tf.float32)
-    classifier = Classifier(session)
-    classifier(tf.zeros([1, *spec.shape[1:]], spec.dtype))
-    signature = [tf.TensorSpec(spec.shape, spec.dtype, name="images")]
-    with warnings.catch_warnings():  # tf2onnx and NumPy 2.
-        warnings.simplefilter("ignore", FutureWarning)
-        classifier.export(path, format=file_format, input_signature=signature, verbose=False)
-
-
-class Classifier(keras.Model):
-    """An image network as its export calls it: images to probabilities and classes."""
-
-    def __init__(self, session: Session):
-        super().__init__()
-        self.network, self._classify = session.model, classify_pixels(session)
-
-    def call(self, images: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Returns what the signature `classify` returns."""
-        return self._classify(images)
 
 
 def language_model_writer(opened: OpenModel, options: SearchOptions) -> Callable[[Path], str]:

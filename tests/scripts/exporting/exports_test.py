@@ -22,9 +22,11 @@ from towers.data.images import cifar10
 from towers.data.samples import shapes
 from towers.data.text import LineCodec
 from towers.scripts.commands import export
+from towers.scripts.exporting.files import Failures, add_erfc
 from towers.scripts.main import main
 from towers.scripts.training.options import DeviceOptions, EvaluateOptions
 from towers.scripts.training.saved_run import open_evaluation
+from towers.scripts.wrong_input import WrongInputError
 
 
 @pytest.fixture(scope="module")
@@ -113,6 +115,39 @@ def test_a_file_for_other_runtimes_says_what_the_saved_model_says(
     expected = saved.classify(images)
     np.testing.assert_allclose(found["probabilities"], expected["probabilities"], atol=1e-5)
     np.testing.assert_array_equal(found["classes"], expected["classes"])
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*tf.lite.Interpreter is deprecated")
+def test_a_file_of_a_network_that_was_trained_in_16_bits_computes_in_32(tmp_path):
+    """LiteRT's own operations know no bfloat16."""
+    run, output = tmp_path / "run", tmp_path / "export"
+    assert main(train_shapes(run, "--steps", "1", "--precision", "bfloat16")) == 0
+    assert main(["export", str(run), "--output", str(output), "--format", "litert"]) == 0
+    images = cifar10.load(shapes.folder(), "test").images[:3]
+    saved = tf.saved_model.load(str(output / "model"))
+    found = run_litert(output / "model.tflite", images)
+    expected = saved.classify(images)["probabilities"]
+    np.testing.assert_allclose(found["probabilities"], expected, atol=0.01)
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_gelu_is_written_as_onnx_and_what_onnx_lacks_is_refused(tmp_path):
+    convert = pytest.importorskip("tf2onnx").convert
+    values = np.linspace(-4, 4, 9, dtype=np.float32)
+
+    def write(function):
+        function = tf.function(function, autograph=False)
+        signature = [tf.TensorSpec([9], name="images")]
+        with Failures():
+            convert.from_function(function, signature, opset=15, output_path=tmp_path / "onnx")
+
+    add_erfc()
+    write(tf.nn.gelu)
+    (found,) = run_onnx(tmp_path / "onnx", values).values()
+    np.testing.assert_allclose(found, tf.nn.gelu(values), atol=1e-6)
+    with pytest.raises(WrongInputError, match=r"ONNX cannot hold.*Lgamma"):
+        write(tf.math.lgamma)
 
 
 def test_the_command_that_asks_an_export_can_be_pasted(monkeypatch, tmp_path, capsys):
