@@ -24,8 +24,13 @@ def write_file(session: Session, path: Path, file_format: str) -> None:
     """Writes an image network as a file of another format, by Keras; it computes in 32 bits.
 
     Raises:
-        WrongInputError: ONNX lacks what the network has.
+        WrongInputError: the format lacks what the network has.
     """
+    if session.model.compute_dtype == "float64":
+        raise WrongInputError(
+            f"--format {file_format} has no network of float64 that every runtime computes. Leave "
+            "out --format, or train without --precision float64."
+        )
     spec = session.data.test.source.input_spec
     if spec.dtype == tf.string:
         spec = tf.TensorSpec(session.model.input.shape, tf.float32)

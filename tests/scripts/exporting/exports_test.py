@@ -131,6 +131,18 @@ def test_a_file_of_a_network_that_was_trained_in_16_bits_computes_in_32(tmp_path
     np.testing.assert_allclose(found["probabilities"], expected, atol=0.01)
 
 
+@pytest.mark.parametrize("file_format", ["litert", "onnx"])
+def test_a_file_of_a_network_of_float64_is_refused(file_format, tmp_path, capfd):
+    run, output = tmp_path / "run", tmp_path / "export"
+    assert main(train_shapes(run, "--steps", "1", "--precision", "float64")) == 0
+    capfd.readouterr()
+    code = main(["export", str(run), "--output", str(output), "--format", file_format])
+    if importlib.util.find_spec("tf2onnx") is None and file_format == "onnx":
+        pytest.skip("tf2onnx is not installed")
+    assert code == 2 and not output.exists()
+    assert f"--format {file_format} has no network of float64" in capfd.readouterr().err
+
+
 @pytest.mark.filterwarnings("ignore::FutureWarning")
 def test_gelu_is_written_as_onnx_and_what_onnx_lacks_is_refused(tmp_path):
     convert = pytest.importorskip("tf2onnx").convert
