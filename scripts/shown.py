@@ -106,12 +106,14 @@ def without_nodes(message: str) -> str:
 def brief(message: str) -> str:
     """Returns a message whose very long words, such as a number of a thousand digits, are cut.
 
+    A path is as many words as it has parts.
+
     >>> brief("expected a number, not " + 400 * "9")
     'expected a number, not 999999999999999999999999999999...999999'
     """
     if len(message) <= LONGEST_MESSAGE:
         return message
-    long = rf"\S{{{LONGEST_WORD},}}"
+    long = rf"[^\s/]{{{LONGEST_WORD},}}"
     return re.sub(long, lambda word: f"{word[0][:30]}...{word[0][-6:]}", message)
 
 

@@ -28,8 +28,8 @@ def write_file(session: Session, path: Path, file_format: str) -> None:
     """
     if session.model.compute_dtype == "float64":
         raise WrongInputError(
-            f"--format {file_format} has no network of float64 that every runtime computes. Leave "
-            "out --format, or train without --precision float64."
+            f"--format {file_format} takes no network of float64, which its runtimes do not "
+            "compute. Leave out --format, or train without --precision float64."
         )
     spec = session.data.test.source.input_spec
     if spec.dtype == tf.string:

@@ -10,9 +10,9 @@ import tensorflow as tf
 
 from towers.ground.hooks import Hook
 from towers.ground.host import device_type
-from towers.ground.private_apis import numpy
+from towers.ground.private_apis import numpy as keras_numpy
 
-ARGMAX = Hook(numpy, "argmax")
+ARGMAX = Hook(keras_numpy, "argmax")
 MANY = 1000  # Classes. With fewer, passes cost no more than the ops around them.
 
 
@@ -33,9 +33,9 @@ def argmax(
 ) -> tf.Tensor:
     """Returns what Keras's function returns, which is called for all but many float32 on a CPU."""
     x = tf.convert_to_tensor(x)
-    is_last = axis is not None and axis in (-1, x.shape.rank - 1) and not keepdims
-    is_slow = x.dtype == tf.float32 and device_type(x.device) == "CPU"
-    if not (is_last and is_slow and (x.shape[-1] or 0) >= MANY):
+    is_slow = x.dtype == tf.float32 and device_type(x.device) == "CPU" and bool(x.shape.rank)
+    is_last = axis == -1 and not keepdims  # As Keras's metrics ask.
+    if not (is_slow and is_last and (x.shape[-1] or 0) >= MANY):
         return original(x, axis=axis, keepdims=keepdims)
     found = tf.argmax(x, axis=-1, output_type=tf.int32)
     largest = tf.gather(x, found, batch_dims=x.shape.rank - 1)

@@ -9,7 +9,7 @@ import copy
 import dataclasses
 import functools
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -34,6 +34,7 @@ from towers.ground.private_apis import (
     with_passes,
 )
 from towers.ground.random_numbers import permutation
+from towers.processes.agreement import arrays_of, digest
 
 METHODS = ("fit", "evaluate", "predict")
 PREPROCESS, BATCH_SIZE = "preprocess_samples", 32
@@ -76,7 +77,7 @@ class Shards(Data):
         compared: whether other processes read the same data.
 
     Attributes:
-        begun: the labels of the first batch of each pass but the first, if they are compared.
+        begun: a checksum of the first labels of each pass but the first, if they are compared.
     """
 
     def __init__(
@@ -92,7 +93,7 @@ class Shards(Data):
         self.is_part, self.is_generator = data.is_part, data.is_generator
         self.num_batches = most or data.num_batches
         self._own, self._most, self._check, self._is_compared = own, most, check, compared
-        self.begun: dict[str, Sequence[tf.Tensor]] = {}
+        self.begun: dict[str, str] = {}
         self._arrays = data.cut(own) if isinstance(data, ArrayData) else None
 
     def begin(self) -> None:
@@ -119,9 +120,14 @@ class Shards(Data):
             return self._arrays.one_pass(number, first_batch)
         batches = self.data.one_pass(number, first_batch)
         if number and self._is_compared:
-            name = f"the labels of batch {first_batch + 1} of pass {number + 1}"
-            batches = telling(batches, lambda *labels: self.begun.update({name: labels}))
+            name = f"a checksum of the labels of batch {first_batch + 1} of pass {number + 1}"
+            batches = telling(batches, lambda *labels: self.begun.update({name: checksum(labels)}))
         return split(batches, self._own.total, self._own.towers)
+
+
+def checksum(tensors: Any) -> str:
+    """Returns a short text that differs between tensors of other types, shapes or bits."""
+    return digest(arrays_of(tensors))[:8]
 
 
 def labels_of(batch: Any) -> list[tf.Tensor]:

@@ -14,13 +14,11 @@ import tensorflow as tf
 
 from towers.batches.shards import OwnRows, any_number_of_rows
 from towers.compiled.checks import is_overridden
-from towers.compiled.data import ArrayData, Data, PyData, Shards, labels_of
+from towers.compiled.data import ArrayData, Data, PyData, Shards, checksum, labels_of
 from towers.ground.arguments import check_choice
 from towers.ground.private_apis import potentially_ragged_concat
 from towers.processes.agreement import (
-    arrays_of,
     check_settings,
-    digest,
     share_texts,
     warn_of_other_inputs,
 )
@@ -155,9 +153,7 @@ class Together(NamedTuple):
         own = list(data.begun)
         texts = share_texts(self.processes, json.dumps(own), "what has begun")
         common = set.intersection(*map(set, map(json.loads, texts)))
-        begun = [(name, data.begun.pop(name)) for name in own if name in common]
-        found = {f"a checksum of {name}": digest(arrays_of(one))[:8] for name, one in begun}
-        check_data(self.processes, found)
+        check_data(self.processes, {name: data.begun.pop(name) for name in own if name in common})
 
     def by_parts(self, predict: Callable[[Any], Any], data: Data, num_batches: int) -> Any:
         """Returns the outputs of `predict` for all batches, of which each process predicts a part.
@@ -263,11 +259,11 @@ def check_same_data(processes: Processes, data: Data) -> None:
     if processes.count == 1:
         return
     if isinstance(data, ArrayData):
-        batch, name, arrays = None, "a checksum of the data", compared_arrays(data)
+        batch, name, compared = None, "a checksum of the data", compared_arrays(data)
     else:
         batch = data.first_batch()
-        name, arrays = "a checksum of the first labels", arrays_of(labels_of(batch))
-    check_data(processes, {"batches": data.num_batches, name: digest(arrays)[:8]})
+        name, compared = "a checksum of the first labels", labels_of(batch)
+    check_data(processes, {"batches": data.num_batches, name: checksum(compared)})
     if batch is not None:
         warn_of_other_inputs(processes, batch)
 

@@ -140,7 +140,7 @@ def test_a_file_of_a_network_of_float64_is_refused(file_format, tmp_path, capfd)
     if importlib.util.find_spec("tf2onnx") is None and file_format == "onnx":
         pytest.skip("tf2onnx is not installed")
     assert code == 2 and not output.exists()
-    assert f"--format {file_format} has no network of float64" in capfd.readouterr().err
+    assert f"--format {file_format} takes no network of float64" in capfd.readouterr().err
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning")

@@ -26,10 +26,11 @@ def read(*arguments):
 
 @pytest.fixture
 def write(tmp_path):
-    """A function that writes a config file and returns its path."""
+    """A function that writes a config file into a deep folder and returns its path."""
 
     def write_file(text, name="run.toml"):
-        path = tmp_path / name
+        path = tmp_path / "a folder of a long path" / "-".join(["in", "which"] * 8) / name
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
         return str(path)
 

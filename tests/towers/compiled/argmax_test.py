@@ -40,6 +40,15 @@ def test_the_largest_entry_is_the_one_that_keras_finds(rows):
     np.testing.assert_array_equal(largest(rows), keras.ops.argmax(rows, axis=-1))
 
 
+def test_outputs_of_unknown_rank_are_left_to_keras():
+    @tf.function(input_signature=[tf.TensorSpec(None)])
+    def largest_of_any(x):
+        with argmax_in_one_pass(), tf.device("CPU:0"):
+            return keras.ops.argmax(tf.identity(x), axis=-1)
+
+    np.testing.assert_array_equal(largest_of_any(ZEROS), keras.ops.argmax(ZEROS, axis=-1))
+
+
 def test_other_arguments_and_fewer_entries_are_left_to_keras():
     for x, options in (
         (ZEROS[:, :20], {"axis": -1}),
