@@ -92,8 +92,8 @@ def is_of_tensorflow(error: Exception | str) -> bool:
 def nearest(name: str, names: Iterable[str], before: str = "") -> str:
     """Returns a suggestion to put behind an error about an unknown name; dashes go `before` it."""
     known = sorted(names)
-    abbreviated = [one for one in known if name and one.startswith(name)]
-    close = abbreviated or difflib.get_close_matches(name, known, n=1)
+    begun = [one for one in known if one.startswith(name)]
+    close = begun if len(begun) == 1 else difflib.get_close_matches(name, known, n=1)
     if close:
         return f" Did you mean {before + close[0]!r}?"
     return f" There are: {as_many_as_fit([f'{before}{one}' for one in known], ', ', LISTED)}."
