@@ -169,6 +169,12 @@ FLAGS = {
         "Received nccl with --towers 1; give at least 2 towers",
     ),
     "benchmark of a step": (["benchmark", "shapes", "--steps", "1"], "--steps must be at least 2"),
+    "no Ray worker": (
+        ["launch", "--ray", "local", "--workers", "0", "--", "train", "shapes"],
+        "expected whole numbers of at least 1, such as 2,4, not '0'",
+    ),
+    "picture without a name": (["predict", "runs/a", ""], "expected a path, not ''"),
+    "runs in a folder without a name": (["runs", ""], "expected a path, not ''"),
     "evaluation of nothing": (["evaluate", "no/such/run"], "holds no run"),
     # What other programs call so, and what beginners type.
     "lr": (train("--lr", "0.1"), "Use --set learning_rate=VALUE"),
