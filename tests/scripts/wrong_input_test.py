@@ -485,6 +485,19 @@ def test_full_disk_loses_no_checkpoint(small_disk, finished_run, capsys):
     assert digests(run / "checkpoints") == kept
 
 
+@pytest.mark.parametrize("share", [0.2, 0.7], ids=["model", "weights"])
+def test_export_to_a_full_disk_is_a_clear_error(small_disk, run, capsys, tmp_path, share):
+    assert main(["export", str(run), "--output", str(tmp_path / "whole")]) == 0
+    size = sum(path.stat().st_size for path in (tmp_path / "whole").rglob("*"))
+    room = os.statvfs(small_disk).f_bavail * 4096 - int(share * size)
+    (small_disk / "ballast").write_bytes(b"x" * room)
+    error = refuse(["export", run, "--output", small_disk / "export"], capsys)
+    assert error == (
+        "towers: error: No space left on device. Make room, and run the same command again.\n"
+    )
+    assert os.listdir(small_disk) == ["ballast"]
+
+
 def test_download_from_nowhere_is_a_clear_error(capsys, tmp_path):
     url = f"http://{free_addresses(1)[0]}/"
     refuse(["download", "mnist", "--data", tmp_path, "--url", url], capsys, url)
