@@ -64,10 +64,10 @@ def describe(error: Exception) -> str:
         return str(error)
     if error.filename is None:
         return f"{error.strerror}. Make room, and run the same command again."
-    return (
-        f"{error.filename}: {error.strerror}. Expected a path that this user may use; give "
-        "another one, or change its permissions."
-    )
+    remedy = "a path that this user may use; give another one, or change its permissions"
+    if isinstance(error, IsADirectoryError):
+        remedy = "a file; give another one, or move the folder away"
+    return f"{error.filename}: {error.strerror}. Expected {remedy}."
 
 
 def fail(error: Exception | str, code: int) -> int:

@@ -8,6 +8,7 @@ towers export runs/chatbot --output bot --beam 5
 from __future__ import annotations
 
 import dataclasses
+import errno
 import glob
 import os
 import shlex
@@ -108,6 +109,11 @@ def publish_whole(write: Callable[[Path], str], folder: Path) -> str:
         if folder.exists():  # It is to be replaced, now that the new one is whole.
             shutil.rmtree(folder)
         publish(unfinished, folder)
+    except Exception as error:
+        full = os.strerror(errno.ENOSPC)
+        if full in str(error):  # TensorFlow and HDF5 have errors of their own for it.
+            raise OSError(errno.ENOSPC, full) from error
+        raise
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
     return line

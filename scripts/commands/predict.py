@@ -16,7 +16,7 @@ import sys
 from typing import TYPE_CHECKING, Annotated
 
 from towers.ground.quiet import import_tensorflow_quietly
-from towers.scripts.options.setting import Count, Flag
+from towers.scripts.options.setting import NOT_BLANK, Count, Flag
 from towers.scripts.shown import show, show_json
 from towers.scripts.training.options import DeviceOptions, EvaluateOptions, ModelOptions
 from towers.scripts.wrong_input import WrongInputError, wrong_input
@@ -36,7 +36,7 @@ class PredictOptions(ModelOptions):
         json: print one JSON object as the last line.
     """
 
-    files: Annotated[tuple[str, ...], "FILE", Flag(is_argument=True, nargs="+")] = ()
+    files: Annotated[tuple[str, ...], NOT_BLANK, "FILE", Flag(is_argument=True, nargs="+")] = ()
     top: Count = 3
     csv: bool = False
     json: bool = False

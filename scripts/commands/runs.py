@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from towers.scripts.options.setting import Flag
+from towers.scripts.options.setting import NOT_BLANK, Flag
 from towers.scripts.shown import show, show_json, table
 from towers.scripts.training.config import parse_file
 from towers.scripts.training.overview import TEST, TRAIN, Overview, find_runs, read_overview
@@ -40,7 +40,7 @@ class RunsOptions:
         json: print one JSON object instead of the table.
     """
 
-    paths: Annotated[tuple[str, ...], "FOLDER", Flag(is_argument=True, nargs="*")] = ()
+    paths: Annotated[tuple[str, ...], NOT_BLANK, "FOLDER", Flag(is_argument=True, nargs="*")] = ()
     json: bool = False
 
 

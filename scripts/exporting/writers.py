@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
+import os
 import shutil
 import warnings
 from collections.abc import Callable
@@ -39,6 +41,7 @@ from towers.scripts.training.saved_run import OpenModel, open_evaluation
 PROGRAM = Path(__file__).parent / "programs" / "answer.py"
 LENGTH = 50  # Words, as `towers generate` writes by default.
 WEIGHTS = "model.weights.h5"
+MARGIN = 8192  # Bytes that HDF5 may need for each variable besides its values.
 
 
 def chatbot_writer(opened: OpenModel, options: SearchOptions) -> Callable[[Path], str]:
@@ -185,10 +188,18 @@ def write_model(
     named = {**signatures, default: next(iter(signatures.values()))}
     folder.mkdir(parents=True)  # Its error says more than TensorFlow's.
     tf.saved_model.save(module, str(folder / "model"), signatures=named)
+    check_room(model, folder)
     with warnings.catch_warnings():  # Keras converts its variables in a way that NumPy deprecates.
         warnings.simplefilter("ignore", DeprecationWarning)
         model.save_weights(folder / WEIGHTS)
     (folder / "README.md").write_text(readme(signatures, *about), encoding="utf-8")
+
+
+def check_room(model: keras.Model, folder: Path) -> None:
+    """Raises OSError if the weights do not fit on the disk: HDF5 may crash there."""
+    size = sum(variable.value.numpy().nbytes for variable in model.variables)
+    if shutil.disk_usage(folder).free < size + MARGIN * len(model.variables):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def about_run(opened: OpenModel) -> tuple[str, RunDirectory]:

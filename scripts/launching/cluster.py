@@ -15,6 +15,7 @@ from towers.scripts.options.setting import (
     AT_LEAST_1,
     NOT_BLANK,
     NOT_NEGATIVE,
+    Bound,
     Flag,
     Folder,
     Numbers,
@@ -23,6 +24,7 @@ from towers.scripts.options.setting import (
 
 DEFAULT_PROCESSES = 2
 DEVICES = Path("/dev")
+WORKERS = Bound("whole numbers of at least 1, such as 2,4", AT_LEAST_1.holds)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +56,7 @@ class LaunchOptions:
     cluster: Annotated[tuple[str, ...] | None, "HOST:PORT,..."] = None
     index: Annotated[int | None, "I"] = None
     ray: Annotated[str | None, "ADDRESS"] = None
-    workers: Annotated[tuple[int, ...] | None, AT_LEAST_1, "N[,N]"] = None
+    workers: Annotated[tuple[int, ...] | None, WORKERS, "N[,N]"] = None
     gpus_per_worker: Annotated[int, NOT_NEGATIVE, "N"] = 0
     max_restarts: Annotated[int, NOT_NEGATIVE, "N"] = 3
     storage: Annotated[str | None, NOT_BLANK, "PATH"] = None

@@ -219,7 +219,7 @@ def read_content(message: dict[str, Any], param: str, limits: Limits) -> str:
     ]
     if not all(isinstance(text, str) for text in texts):
         raise wrong(f"{param}.content", "a text, or a list of parts of type 'text'", shown(content))
-    text = "".join(map(str, texts))
+    text = " ".join(map(str, texts))  # As in the files of a training.
     if len(text) > limits.max_message_length:
         received = f"{len(text)} characters"
         raise wrong(f"{param}.content", f"at most {limits.max_message_length} characters", received)

@@ -60,7 +60,8 @@ def restore_recipe(name: str, fields: dict[str, Any], overrides: Sequence[str] =
     unknown = sorted(set(fields) - known)
     if unknown:
         raise ValueError(
-            f"The run has fields that recipe {name} does not know: {', '.join(unknown)}."
+            f"The run has fields that recipe {name} does not know: {', '.join(unknown)}. Expected "
+            "a run of this version of towers; use the one that trained it, as run.json says."
         )
     overridden = parse_overrides(type(recipe.fields), overrides)
     return with_fields(with_recorded(recipe, fields), overridden)

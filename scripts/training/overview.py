@@ -15,6 +15,7 @@ from towers.ground.checkpoint_names import OF_STEP
 from towers.scripts.shown import decimals
 from towers.scripts.training.fields import in_words_of_today
 from towers.scripts.training.run_directory import RunDirectory
+from towers.scripts.wrong_input import describe
 
 END, TEST, TRAIN = (
     towers.actions.MetricsFile.END, towers.actions.MetricsFile.TEST,
@@ -106,7 +107,9 @@ def find_runs(folder: Path) -> Iterator[Overview]:
             yield read_overview(path)
         except (ValueError, OSError) as error:
             if (path / "checkpoints").exists():  # Other programs may have a run.json too.
-                warnings.warn(f"{error} The run is left out.", RuntimeWarning, stacklevel=2)
+                warnings.warn(
+                    f"{describe(error)} The run is left out.", RuntimeWarning, stacklevel=2
+                )
 
 
 def stats_of(paths: Iterable[Path]) -> Iterator[tuple[Path, os.stat_result]]:

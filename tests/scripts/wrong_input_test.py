@@ -169,6 +169,12 @@ FLAGS = {
         "Received nccl with --towers 1; give at least 2 towers",
     ),
     "benchmark of a step": (["benchmark", "shapes", "--steps", "1"], "--steps must be at least 2"),
+    "no Ray worker": (
+        ["launch", "--ray", "local", "--workers", "0", "--", "train", "shapes"],
+        "expected whole numbers of at least 1, such as 2,4, not '0'",
+    ),
+    "picture without a name": (["predict", "runs/a", ""], "expected a path, not ''"),
+    "runs in a folder without a name": (["runs", ""], "expected a path, not ''"),
     "evaluation of nothing": (["evaluate", "no/such/run"], "holds no run"),
     # What other programs call so, and what beginners type.
     "lr": (train("--lr", "0.1"), "Use --set learning_rate=VALUE"),
@@ -477,6 +483,19 @@ def test_full_disk_loses_no_checkpoint(small_disk, finished_run, capsys):
     (small_disk / "ballast").write_bytes(b"x" * (os.statvfs(small_disk).f_bavail * 4096))
     refuse(other_run(run), capsys)
     assert digests(run / "checkpoints") == kept
+
+
+@pytest.mark.parametrize("share", [0.2, 0.7], ids=["model", "weights"])
+def test_export_to_a_full_disk_is_a_clear_error(small_disk, run, capsys, tmp_path, share):
+    assert main(["export", str(run), "--output", str(tmp_path / "whole")]) == 0
+    size = sum(path.stat().st_size for path in (tmp_path / "whole").rglob("*"))
+    room = os.statvfs(small_disk).f_bavail * 4096 - int(share * size)
+    (small_disk / "ballast").write_bytes(b"x" * room)
+    error = refuse(["export", run, "--output", small_disk / "export"], capsys)
+    assert error == (
+        "towers: error: No space left on device. Make room, and run the same command again.\n"
+    )
+    assert os.listdir(small_disk) == ["ballast"]
 
 
 def test_download_from_nowhere_is_a_clear_error(capsys, tmp_path):

@@ -26,6 +26,7 @@ from towers.saving.checkpoint_files import (
     take_snapshot,
     write_snapshot,
 )
+from towers.saving.lock import check_in_place
 
 WRITING: dict[Path, Future[None]] = {}  # What is written beside the training, by folder.
 
@@ -129,6 +130,7 @@ class CheckpointFolder(contextlib.AbstractContextManager["CheckpointFolder"]):
     def _prepare(self, path: Path) -> None:
         """Waits for the save before, makes the folder, and removes what a killed process left."""
         self.wait()
+        check_in_place(self.path.parent)
         with named_failure(path):
             if self.path.exists() and not self.path.is_dir():
                 raise NotADirectoryError(errno.ENOTDIR, f"{self.path} is not a folder")

@@ -16,10 +16,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from towers.ground.durable import make_folder
-from towers.ground.locks import lock, open_locked
+from towers.ground.locks import is_at, lock, open_locked
 
 LOCK = ".lock"
 SECONDS = 1.0  # `lock_holder` has a lock for a moment; a training has it longer.
+# Of each folder that this process has locked: what it was, and the descriptor of its lock.
+HELD: dict[Path, tuple[os.stat_result, int]] = {}
 
 
 @contextlib.contextmanager
@@ -40,16 +42,34 @@ def locked(folder: str | os.PathLike[str]) -> Iterator[None]:
     is_new = not path.parent.exists()
     make_folder(path.parent)
     descriptor = open_alone(path)
+    held = path.parent.absolute()
     try:
+        HELD[held] = held.stat(), descriptor
         os.truncate(descriptor, 0)
         os.write(descriptor, describe_process().encode("utf-8", "backslashreplace"))
         yield
     finally:
-        path.unlink(missing_ok=True)  # While it is locked, so that it is this process's own.
+        HELD.pop(held, None)
+        if is_at(descriptor, path):  # Else the folder was moved, and this is another's.
+            path.unlink()  # While it is locked.
         os.close(descriptor)
         if is_new:
             with contextlib.suppress(OSError):  # It is not empty.
                 path.parent.rmdir()
+
+
+def check_in_place(folder: Path) -> None:
+    """Raises OSError if a folder that this process has locked is no more at its path."""
+    if folder.absolute() not in HELD:
+        return
+    before, descriptor = HELD[folder.absolute()]
+    path = folder / LOCK
+    is_here = folder.exists() and os.path.samestat(before, folder.stat())
+    if not is_here or (path.exists() and not is_at(descriptor, path)):
+        raise OSError(
+            f"{folder} was moved, removed or replaced while it was written. No more is saved; its "
+            "checkpoints are where it was moved to. Move it back, and run the same command again."
+        )
 
 
 @contextlib.contextmanager

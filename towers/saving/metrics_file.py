@@ -11,6 +11,7 @@ from typing import Any
 
 from towers.ground.durable import make_folder, sync_folder, write_file
 from towers.ground.json_text import json_text
+from towers.saving.lock import check_in_place
 
 
 class MetricsFile:
@@ -31,6 +32,7 @@ class MetricsFile:
         now = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
         short = {name: shortened(value) for name, value in values.items()}
         line = {"kind": kind, "step": step, "time": now, **short}
+        check_in_place(self.path.parent)
         try:
             make_folder(self.path.parent)
             with open(self.path, "a", encoding="utf-8") as file:
@@ -42,6 +44,7 @@ class MetricsFile:
     def sync(self) -> None:
         """Waits until the lines are on the disk."""
         if not self._is_synced:
+            check_in_place(self.path.parent)
             with open(self.path, "rb") as file:
                 os.fsync(file.fileno())
             sync_folder(self.path.parent)

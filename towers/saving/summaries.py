@@ -22,6 +22,7 @@ from tensorboard.util.tensor_util import make_tensor_proto
 
 from towers.ground.durable import durable_file, make_folder, sync, sync_folder
 from towers.saving.graph_boxes import box_graph
+from towers.saving.lock import check_in_place
 
 GRAPH_RUN = "average"
 FLUSH_MILLISECONDS = 10_000
@@ -138,6 +139,7 @@ class SummaryWriters(contextlib.AbstractContextManager["SummaryWriters"]):
         folder = self._folder / run
         with named_failure(folder):
             if run not in self._writers:
+                check_in_place(self._folder.parent)
                 make_folder(folder)
                 self._writers[run] = tf.summary.create_file_writer(
                     str(folder), flush_millis=FLUSH_MILLISECONDS

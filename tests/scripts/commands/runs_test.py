@@ -76,6 +76,8 @@ def test_a_run_is_read_from_its_checkpoint_if_its_record_is_lost(tmp_path, capsy
     (tmp_path / "b" / "checkpoints").mkdir(parents=True)
     (tmp_path / "b" / "checkpoints" / "step-00000001.ckpt.npz").write_bytes(b"half")
     (tmp_path / "b" / "metrics.jsonl").touch()
+    (tmp_path / "c" / "run.json").mkdir(parents=True)
+    (tmp_path / "c" / "checkpoints").mkdir()
     # What `towers.fit` leaves is no run of the command line.
     shutil.copytree(tmp_path / "a" / "checkpoints", tmp_path / "fit" / "checkpoints")
     capsys.readouterr()
@@ -83,9 +85,13 @@ def test_a_run_is_read_from_its_checkpoint_if_its_record_is_lost(tmp_path, capsy
         assert main(["runs", str(tmp_path)]) == 0
     _, row = capsys.readouterr().out.splitlines()
     assert row.split()[:6] == [str(tmp_path / "a"), "shapes", "finished", "1", "0", "2"]
-    first, second = (str(one.message) for one in warned)
+    first, second, third = (str(one.message) for one in warned)
     assert f"{tmp_path / 'a'} holds no run" in first and "A checkpoint's copy is used." in first
     assert f"{tmp_path / 'b'}" in second and second.endswith("The run is left out.")
+    assert third == (
+        f"{tmp_path / 'c' / 'run.json'}: Is a directory. Expected a file; give another one, or "
+        "move the folder away. The run is left out."
+    )
 
 
 def test_a_run_with_its_best_alone_is_saved(runs, capsys):

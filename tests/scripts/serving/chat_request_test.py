@@ -52,7 +52,7 @@ def test_the_turns_are_the_texts_of_the_messages():
     messages = [said("user", "a"), said("assistant", ""), said("user", "你好 😀\n")]
     assert read(messages=messages).turns == ("a", "", "你好 😀\n")
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
-    assert read(messages=[said("user", parts)]).turns == ("ab",)
+    assert read(messages=[said("user", parts)]).turns == ("a b",)
 
 
 def test_messages_of_one_role_in_a_row_are_one_turn_as_in_the_files_of_a_training():

@@ -211,6 +211,35 @@ def finish_quietly(process):
     assert process.wait(PATIENCE) == 0
 
 
+@pytest.mark.parametrize("another_begins", [False, True])
+def test_a_run_whose_directory_is_moved_ends_and_is_not_split(
+    tmp_path, capsys, monkeypatch, another_begins
+):
+    run_dir, moved = tmp_path / "run", tmp_path / "moved"
+    save = CheckpointFolder.save
+
+    def move_after_saving(folder, step, *args, **options):
+        path = save(folder, step, *args, **options)
+        folder.wait()
+        if step == 2:
+            run_dir.rename(moved)
+            if another_begins:
+                run_dir.mkdir()
+                (run_dir / ".lock").write_text("another's")
+        return path
+
+    monkeypatch.setattr(CheckpointFolder, "save", move_after_saving)
+    command = train_shapes(run_dir, "--steps", 4, "--checkpoint-every", 2)
+    assert main(command) == 2
+    assert f"{run_dir} was moved, removed or replaced" in capsys.readouterr().err
+    assert names_in(run_dir) == ([".lock"] if another_begins else [])
+    assert latest(moved).step == 2
+    if not another_begins:
+        moved.rename(run_dir)
+        assert main(command) == 0
+        assert latest(run_dir).step == 4
+
+
 def test_a_disk_that_cannot_lock_is_told(tmp_path, monkeypatch, capsys):
     import fcntl
 
