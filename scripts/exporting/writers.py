@@ -197,8 +197,9 @@ def write_model(
 
 def check_room(model: keras.Model, folder: Path) -> None:
     """Raises OSError if the weights do not fit on the disk: HDF5 may crash there."""
-    size = sum(variable.value.numpy().nbytes for variable in model.variables)
-    if shutil.disk_usage(folder).free < size + MARGIN * len(model.variables):
+    size = sum(variable.value.numpy().nbytes + MARGIN for variable in model.variables)
+    disk = shutil.disk_usage(folder)  # Some disks of a network tell nothing: all is 0.
+    if disk.total and disk.free < size:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 

@@ -20,8 +20,7 @@ from towers.ground.locks import is_at, lock, open_locked
 
 LOCK = ".lock"
 SECONDS = 1.0  # `lock_holder` has a lock for a moment; a training has it longer.
-# Of each folder that this process has locked: what it was, and the descriptor of its lock.
-HELD: dict[Path, tuple[os.stat_result, int]] = {}
+HELD: dict[Path, int] = {}  # Descriptors of the locks that this process has, by folder.
 
 
 @contextlib.contextmanager
@@ -44,7 +43,7 @@ def locked(folder: str | os.PathLike[str]) -> Iterator[None]:
     descriptor = open_alone(path)
     held = path.parent.absolute()
     try:
-        HELD[held] = held.stat(), descriptor
+        HELD[held] = descriptor
         os.truncate(descriptor, 0)
         os.write(descriptor, describe_process().encode("utf-8", "backslashreplace"))
         yield
@@ -60,12 +59,11 @@ def locked(folder: str | os.PathLike[str]) -> Iterator[None]:
 
 def check_in_place(folder: Path) -> None:
     """Raises OSError if a folder that this process has locked is no more at its path."""
-    if folder.absolute() not in HELD:
+    descriptor, path = HELD.get(folder.absolute()), folder / LOCK
+    if descriptor is None:
         return
-    before, descriptor = HELD[folder.absolute()]
-    path = folder / LOCK
-    is_here = folder.exists() and os.path.samestat(before, folder.stat())
-    if not is_here or (path.exists() and not is_at(descriptor, path)):
+    is_anothers = path.exists() and not is_at(descriptor, path)
+    if is_anothers or not folder.exists():
         raise OSError(
             f"{folder} was moved, removed or replaced while it was written. No more is saved; its "
             "checkpoints are where it was moved to. Move it back, and run the same command again."
