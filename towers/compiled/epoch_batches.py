@@ -249,7 +249,7 @@ class Stream:
                 raise ValueError(
                     f"This process's part of the data ended after {step} of {self._steps} steps, "
                     "for which the other processes wait. Repeat it (`dataset.repeat()`), or say "
-                    "how long it is: tf.data.experimental.assert_cardinality."
+                    "how long it is: tf.data.experimental.assert_cardinality(number of batches)."
                 )
             if batch is None:
                 warn_of_end()
