@@ -235,12 +235,13 @@ class Stream:
         )
 
     def _take(self, epoch: int, first_step: int) -> Iterator[Any]:
-        begin = epoch * self._steps
-        if self._next != begin + first_step:
+        begin, is_generator = epoch * self._steps, self._data.is_generator
+        reads_on = is_generator and self._iterator is not None  # A validation's epoch is always 0.
+        if self._next != begin + first_step and not reads_on:
             self._iterator = iterator_of(self._dataset.skip(begin + first_step))
         for step in range(first_step, self._steps):
             batch = None if self._iterator is None else next(self._iterator, None)
-            begins = self._next == 0 or not self._data.is_generator
+            begins = begin == 0 or not is_generator
             if batch is None and step == first_step and begins:
                 self._iterator = iterator_of(self._dataset)
                 batch = next(self._iterator, None)
@@ -248,7 +249,7 @@ class Stream:
                 raise ValueError(
                     f"This process's part of the data ended after {step} of {self._steps} steps, "
                     "for which the other processes wait. Repeat it (`dataset.repeat()`), or say "
-                    "how long it is: tf.data.experimental.assert_cardinality."
+                    "how long it is: tf.data.experimental.assert_cardinality(number of batches)."
                 )
             if batch is None:
                 warn_of_end()

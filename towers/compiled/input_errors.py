@@ -19,6 +19,7 @@ ADDED = (
 # What is found in a message, and the sentence that it becomes.
 SENTENCES = {
     rf"\[((?:{DIFFERING_CALLS}|{DIFFERING_ROWS}|{NO_ROWS})[^]]*)\]( \[[^]]*\])?": "{}{}",
+    r"(This process's part of the data ended after .*)": "{}",
     rf"yielded an element of shape {SHAPE} where .* shape {SHAPE} was exp": (
         "Which lengths differ between batches follows from the first two, as in Keras. These say "
         "{1}. Received a batch of shape {0}; let the first two differ in every length that "

@@ -84,6 +84,7 @@ class Run(keras.callbacks.Callback):
         self._actions = [] if files is None or not way.functions else [files.reports(model)]
         self._checkpoints: CheckpointFolder | None = None
         self._is_cut = False  # A callback has stopped the epoch.
+        self._is_stopped = False  # All processes have agreed to stop.
         self._metrics: list[tuple[Any, Any]] = []  # The states of an epoch that goes on.
 
     def fit(self, held_out: EpochData | None) -> keras.callbacks.History:
@@ -170,6 +171,7 @@ class Run(keras.callbacks.Callback):
         """Takes what the chief's callbacks have set, such as what `BackupAndRestore` has saved."""
         if self.position == Position():
             self.position = Position(updates_made(self._model))
+        self._way.together.forget_stops()
         self._take_from_chief()
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
@@ -217,6 +219,9 @@ class Run(keras.callbacks.Callback):
                 self._report(before, number, results)
         if self._is_heard[1]:
             self._agree_to_stop()
+        elif self._way.together.is_several:
+            asked = self._way.together.is_stopped(bool(self.model.stop_training))
+            self.model.stop_training = self._is_stopped or asked
         self._is_cut = bool(self.model.stop_training)
         if self._is_cut and self._files is not None:
             self._keep_metrics()
@@ -268,7 +273,8 @@ class Run(keras.callbacks.Callback):
         """
         model, together, train = self.model, self._way.together, self._way.functions.get(TRAIN)
         is_new = train is not None and train.is_replaced
-        model.stop_training, is_any_new = together.any_of(bool(model.stop_training), is_new)
+        asked, is_any_new = together.any_of(bool(model.stop_training), is_new)
+        model.stop_training = self._is_stopped = asked or together.is_stopped(asked)
         if together.is_several and is_any_new:  # Else each would wait in a step of its own.
             compiled = {"compile() called by a callback": is_new}
             check_settings(together.processes, compiled | described(model))

@@ -23,7 +23,7 @@ from towers.processes.agreement import (
     warn_of_other_inputs,
 )
 from towers.processes.place import find_place
-from towers.processes.processes import Processes, join_processes
+from towers.processes.processes import NO_SIGNAL, Processes, join_processes
 from towers.saving.run_record import package_versions
 from towers.travel.pairs import part_sizes
 
@@ -113,6 +113,19 @@ class Together(NamedTuple):
         """Returns whether each value is true in any process; all must ask."""
         shared = self.processes.share(bytes(values), "choices")
         return list(map(any, zip(*shared, strict=True)))
+
+    def is_stopped(self, asks: bool) -> bool:
+        """Returns whether all processes stop: what one asks for travels with the next sum."""
+        if not self.is_several:
+            return asks
+        if asks:
+            self.processes.request_stop(NO_SIGNAL)
+        return bool(self.processes.stop_requests())
+
+    def forget_stops(self) -> None:
+        """Forgets what was asked for in an earlier training."""
+        if self.is_several:
+            self.processes.forget_stop_requests()
 
     def shards(self, data: Data, num_towers: int, steps: int | None) -> Shards:
         """Returns data as the shards of this process's towers; all processes call it together.

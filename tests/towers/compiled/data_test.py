@@ -9,6 +9,7 @@ import towers
 from tests.helpers import tower_devices
 from towers.compiled.data import read_data
 from towers.compiled.epoch_batches import epochs_of
+from towers.compiled.input_errors import in_one_sentence
 
 X, Y = np.arange(20.0).reshape(10, 2), np.arange(10.0)[:, None] * 0.1
 
@@ -121,6 +122,14 @@ def test_a_generator_is_read_on_and_loses_no_batch():
     batches = epochs_of(read_data(generate()), 2)
     assert rows_of(batches(0, 0)) == [[0, 1, 2, 3], [4, 5, 6, 7]]
     assert rows_of(batches(1, 0)) == [[8, 9], [0, 1, 2, 3]]
+
+
+def test_a_part_that_ends_before_those_of_others_is_told_in_one_sentence():
+    data = read_data(tf.data.Dataset.range(3).batch(1).filter(lambda row: True))
+    data.is_part = True
+    told = r"^This process's part of the data ended after 3 of 5 steps, .*\(number of batches\)\.$"
+    with pytest.raises(ValueError, match=told), in_one_sentence():
+        list(epochs_of(data, 5)(0, 0))
 
 
 @pytest.mark.parametrize(

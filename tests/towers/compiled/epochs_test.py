@@ -159,6 +159,18 @@ def test_a_generator_of_validation_data_serves_one_epoch():
     np.testing.assert_allclose(*[one["val_loss"] for one in histories], rtol=1e-6)
 
 
+@pytest.mark.parametrize("per_call", [1, 2])
+def test_a_generator_of_validation_data_is_read_on_and_loses_no_batch(per_call):
+    def numbered():
+        yield from ((np.zeros((2, 4)), np.full((2, 1), float(number))) for number in range(100))
+
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mae", steps_per_execution=per_call)
+    options = {"validation_data": numbered(), "validation_steps": 4, "epochs": 3, "verbose": 0}
+    history = towers.fit(model, np.zeros((2, 4)), np.zeros((2, 1)), **options)
+    np.testing.assert_allclose(history.history["val_loss"], [1.5, 5.5, 9.5])
+
+
 def test_an_evaluate_of_the_model_gets_the_batch_size():
     class Own(keras.Sequential):
         def evaluate(self, x=None, y=None, batch_size=None, **options):

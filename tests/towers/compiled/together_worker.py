@@ -199,6 +199,33 @@ def begins(one):
     return fit(one, model, epochs=3, callbacks=[stops]) | {"steps": int(model.optimizer.iterations)}
 
 
+class StopsChief(keras.callbacks.CSVLogger):
+    """Stops in a step where nobody asks for it: what writes runs in the chief alone."""
+
+    def __init__(self, one, step):
+        super().__init__(one["folder"] / "stopped.csv")
+        self._steps, self._step = 0, step
+
+    def on_train_batch_end(self, batch, logs=None):
+        self._steps += 1
+        if self._steps == self._step:
+            self.model.stop_training = True
+
+
+def outside(one):
+    """The chief alone stops, in the midst of an epoch and in its last step.
+
+    The request travels with the next sum: that of a step, or of the epoch's end.
+    """
+    found = []
+    for step in (8 + (one["count"] == 1), 6):
+        keras.utils.set_random_seed(1)
+        model = compiled(keras.Sequential([keras.Input((4,)), keras.layers.Dense(3, "softmax")]))
+        found += [fit(one, model, epochs=3, callbacks=[StopsChief(one, step)])["history"]]
+        found += [{"steps": int(model.optimizer.iterations)}]
+    return {"found": found}
+
+
 def resumed(one):
     """A run that goes on; only the chief has its folder."""
     run_dir = one["folder"] / "run"
@@ -301,7 +328,7 @@ def shorter(one):
         return str(error)
 
 
-CASES = (callbacks, evaluation, kinds, parts, steps, begins, resumed, refused)
+CASES = (callbacks, evaluation, kinds, parts, steps, begins, outside, resumed, refused)
 
 
 class Monitor(http.server.BaseHTTPRequestHandler):
