@@ -77,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for _ in range(2):
         update()
     megabytes = 3 * number * ROWS * COLUMNS * 4 / 1e6
-    print(f"{number * ROWS * COLUMNS / 1e6:.0f} million parameters with Adam, {megabytes:.0f} MB")
+    print(f"{number * ROWS * COLUMNS / 1e6:.1f} million parameters with Adam, {megabytes:.0f} MB")
 
     with tempfile.TemporaryDirectory() as name:
         folder = towers.checkpoints.CheckpointFolder(name, keep=1)

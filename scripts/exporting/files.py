@@ -70,7 +70,7 @@ def compute_in_32_bits(model: keras.Model) -> None:
 def add_erfc() -> None:
     """Makes tf2onnx write `Erfc`, of which TensorFlow makes GELU, as 1 - `Erf`."""
     handler, utils = (
-        import_extra(f"tf2onnx.{name}", "onnx", "--format onnx uses tf2onnx")
+        import_extra(f"tf2onnx.{name}", "onnx", "--format onnx converts the network")
         for name in ("handler", "utils")
     )
 

@@ -112,7 +112,7 @@ def classifier_writer(options: ModelOptions, file_format: str) -> Callable[[Path
         OSError: a file cannot be read.
     """
     if file_format == "onnx":
-        import_extra("tf2onnx", "onnx", "--format onnx uses tf2onnx")
+        import_extra("tf2onnx", "onnx", "--format onnx converts the network")
     session, checkpoint = open_evaluation(
         EvaluateOptions(options.run_dir, options.checkpoint, devices=DeviceOptions(towers=1))
     )
