@@ -57,7 +57,7 @@ def pairs(language, part):
 @pytest.mark.parametrize(
     ("language", "part", "digest"),
     [
-        ("en", "train", "08894fb91736d7153007b974861089e9d6fd8907dca3ffe20925f11622f86157"),
+        ("en", "train", "a7d6ca96726d740eb15578124976e4125a2ca3d2bd909a9a7ce34574d987d9ee"),
         ("en", "held_out", "9f87e6c89d7403f7c8a701c154cc84f9f0979a145e4f3ddcc620b94dbb19d94a"),
         ("zh", "train", "e1c39286bba1e6ae8fc767ac827a543ccba81f68d16589aa5372b009a72da2f4"),
         ("zh", "held_out", "49a76bb7a50d911af55c2e1931cd6b4f99bf7c5362c19a6c416d595c64fd3b7f"),
