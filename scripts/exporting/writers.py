@@ -197,7 +197,8 @@ def write_model(
 
 def check_room(model: keras.Model, folder: Path) -> None:
     """Raises OSError if the weights do not fit on the disk: HDF5 may crash there."""
-    size = sum(variable.value.numpy().nbytes + MARGIN for variable in model.variables)
+    tensors = [variable.value for variable in model.variables]
+    size = sum(one.shape.num_elements() * one.dtype.size + MARGIN for one in tensors)
     disk = shutil.disk_usage(folder)  # Some disks of a network tell nothing: all is 0.
     if disk.total and disk.free < size:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
