@@ -49,16 +49,33 @@ def in_calls(
 @tf.autograph.experimental.do_not_convert
 def as_one(*shards: Shard) -> tf.Tensor:
     """Returns the shards of a batch as one tensor, variant []."""
-    return tf.raw_ops.OptionalFromValue(components=tf.nest.flatten(shards, expand_composites=True))
+    return variant_of(tf.experimental.Optional.from_value(shards))
 
 
 def shards_of(one: tf.Tensor, specs: Any) -> tuple[Shard, ...]:
     """Returns the shards that `as_one` made one tensor of, variant []."""
-    parts = tf.nest.flatten(specs, expand_composites=True)
-    values = tf.raw_ops.OptionalGetValue(
-        optional=one,
-        output_types=[part.dtype for part in parts],
-        output_shapes=[part.shape for part in parts],
-    )
-    shards: tuple[Shard, ...] = tf.nest.pack_sequence_as(specs, values, expand_composites=True)
+    optional = tf.nest.pack_sequence_as(tf.OptionalSpec(specs), [one], expand_composites=True)
+    shards: tuple[Shard, ...] = optional.get_value()
     return shards
+
+
+def taken_from(source: Any, index: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
+    """Returns a batch as `as_one` does, variant []; after the last one, what is nothing.
+
+    Args:
+        source: a call, or an iterator over shards, of which the next ones are taken.
+        index: that of the batch, int32 scalar.
+        count: the number of batches, int32 scalar.
+    """
+
+    def take() -> tf.Tensor:
+        is_call = tf.is_tensor(source)
+        return source[index] if is_call else variant_of(source.get_next_as_optional())
+
+    return tf.cond(index < count, take, tf.raw_ops.OptionalNone)
+
+
+def variant_of(optional: tf.experimental.Optional) -> tf.Tensor:
+    """Returns the tensor that an `Optional` consists of, variant []."""
+    (variant,) = tf.nest.flatten(optional, expand_composites=True)
+    return variant

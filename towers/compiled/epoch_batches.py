@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from towers.batches.calls import in_calls
 from towers.batches.feed import (
+    AHEAD,
     REMEDY_FOR_ENDLESS_DATA,
     Feed,
     are_on_host,
@@ -72,7 +73,7 @@ class ShardIterator:
         self._size = int(dataset.cardinality())
         in_graph &= self._size > 0 and (per_call > 1 or are_on_host(devices))
         if in_graph:
-            self.in_graph = iterator_of(dataset.prefetch(per_call))
+            self.in_graph = iterator_of(dataset.prefetch(AHEAD))
         else:
             dataset = in_calls(dataset, per_call) if per_call > 1 else dataset
             self._feed = open_feed(dataset, devices)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from towers.batches.calls import shards_of
+from towers.batches.calls import shards_of, taken_from
 from towers.batches.feed import on_devices
 from towers.batches.shards import Shard
 from towers.ground.host import HOST
@@ -151,18 +151,17 @@ class TracedStep:
             self._taking[function.__name__] = spec, call
         return call
 
-    def _take(self, source: Any, index: tf.Tensor | int = 0) -> Any:
-        """Returns the shards of a batch on the towers' devices."""
-        with tf.device(HOST):
-            queued = tf.is_tensor(source)
-            shards = shards_of(source[index], self.specs) if queued else next(source)
+    def _placed(self, shards: tuple[Shard, ...]) -> tuple[Shard, ...] | None:
+        """Returns shards on the towers' devices."""
         # In a loop, an op whose input comes from another device also waits for the loop's turn, and
         # oneDNN joins no kernel that waits. An identity on the tower's device waits instead.
         with tf.control_dependencies(self.carried.check_rows(shards)):
             return on_devices(self.devices, shards).shards
 
     def _read(self, iterator: Any, number: tf.Tensor) -> Any:
-        return self._traced(self._take(iterator), number)
+        with tf.device(HOST):
+            shards = next(iterator)
+        return self._traced(self._placed(shards), number)
 
     def _several(
         self, source: Any, count: tf.Tensor, first: tf.Tensor
@@ -171,17 +170,18 @@ class TracedStep:
         results, also = self._traced.structured_outputs
         kept = Nest((results if self._returns_each else None, also))
 
-        def make(index: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
+        def make(index: tf.Tensor, one: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
             with tf.device(HOST):
                 number = first + tf.cast(index, tf.int64)
-            results, also = self._traced(self._take(source, index), number)
+                shards = shards_of(one, self.specs)
+            results, also = self._traced(self._placed(shards), number)
             own = results if self._returns_each else None
             # One array for each dtype: an op for each number would take longer than a small step.
             return self._goes_on(results), join_by_dtype(kept.flatten((own, also)))
 
         with tf.device(HOST):
             count = tf.cast(count, tf.int32)
-        made, arrays = loop(count, make, vectors_of(kept.tensors))
+        made, arrays = loop(source, count, make, vectors_of(kept.tensors))
         every = cut_by_dtype([array.stack() for array in arrays], kept.tensors)
         results, also = kept.pack(every)
         last = tf.nest.map_structure(lambda one: None if one is None else one[made - 1], also)
@@ -189,29 +189,34 @@ class TracedStep:
 
 
 def loop(
+    source: Any,
     count: tf.Tensor,
-    make: Callable[[tf.Tensor], tuple[tf.Tensor, list[tf.Tensor]]],
+    make: Callable[[tf.Tensor, tf.Tensor], tuple[tf.Tensor, list[tf.Tensor]]],
     specs: Sequence[tf.TensorSpec],
 ) -> tuple[tf.Tensor, list[tf.TensorArray]]:
     """Returns how many times `make` ran, at most `count`, and arrays of the tensors it returned.
 
     Args:
+        source: what the batches are taken from, each while `make` runs for the one before.
         count: int32 scalar, at least 1.
-        make: called with an index, it returns whether to go on, and tensors.
+        make: called with an index and a batch, it returns whether to go on, and tensors.
     """
 
-    def is_unfinished(index: tf.Tensor, is_going: tf.Tensor, arrays: Any) -> tf.Tensor:
+    def is_unfinished(_: tf.Tensor, is_going: tf.Tensor, one: tf.Tensor, arrays: Any) -> tf.Tensor:
         with tf.device(HOST):
-            return (index < count) & is_going
+            return is_going & tf.raw_ops.OptionalHasValue(optional=one)
 
-    def body(index: tf.Tensor, _: tf.Tensor, arrays: Any) -> tuple[Any, ...]:
-        is_going, values = make(index)
+    def body(index: tf.Tensor, _: tf.Tensor, one: tf.Tensor, arrays: Any) -> tuple[Any, ...]:
+        with tf.device(HOST):
+            following = taken_from(source, index + 1, count)
+        is_going, values = make(index, one)
         pairs = zip(arrays, values, strict=True)
-        return index + 1, is_going, [array.write(index, value) for array, value in pairs]
+        return index + 1, is_going, following, [array.write(index, value) for array, value in pairs]
 
     arrays = [tf.TensorArray(one.dtype, count, element_shape=one.shape) for one in specs]
-    begin = (tf.constant(0), tf.constant(True), arrays)
-    made, _, arrays = tf.while_loop(is_unfinished, body, begin, parallel_iterations=1)
+    with tf.device(HOST):
+        begin = (tf.constant(0), tf.constant(True), taken_from(source, tf.constant(0), count))
+    made, _, _, arrays = tf.while_loop(is_unfinished, body, (*begin, arrays), parallel_iterations=1)
     return made, arrays
 
 
