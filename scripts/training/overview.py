@@ -136,9 +136,7 @@ def read_overview(path: Path) -> Overview:
     return Overview(
         path,
         record,
-        state="running"
-        if towers.checkpoints.lock_holder(path)
-        else state_of(ends, not directory.is_unsaved),
+        state="running" if towers.checkpoints.lock_holder(path) else state_of(ends, directory),
         step=ends[-1]["step"] if ends else steps[-1],
         metrics=metrics,
         size=sum(one.st_size for one in stats),
@@ -146,11 +144,13 @@ def read_overview(path: Path) -> Overview:
     )
 
 
-def state_of(ends: list[dict[str, Any]], is_saved: bool) -> str:
+def state_of(ends: list[dict[str, Any]], directory: RunDirectory) -> str:
     """Returns a word for how far a run is."""
+    if directory.is_unsaved:
+        return "unsaved"  # Also if it came to its end: its checkpoints were removed.
     if ends:
         return "finished" if ends[-1].get("finished") else "stopped"
-    return "unfinished" if is_saved else "unsaved"
+    return "unfinished"
 
 
 def checkpoint_steps(folder: Path) -> list[int]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import datetime
 import json
 import os
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from towers.ground.durable import make_folder, sync_folder, write_file
 from towers.ground.json_text import json_text
+from towers.ground.progress import count_of
 from towers.saving.lock import check_in_place
 
 
@@ -65,20 +67,34 @@ class MetricsFile:
         return bool(ends and ends[-1].get("finished"))
 
     def read(self) -> list[dict[str, Any]]:
-        """Returns the lines, without one that a killed process left half written."""
+        """Returns the lines, without a last one that a killed process left half written.
+
+        Other lines that are none of a run are left out, too, with a warning.
+        """
         try:
-            texts = self.path.read_text(encoding="utf-8", errors="replace").splitlines()
+            texts = self.path.read_bytes().split(b"\n")
         except FileNotFoundError:
             return []
-        lines = []
-        for text in texts:
-            try:
-                line = json.loads(text)
-            except (ValueError, RecursionError):
-                continue
-            if isinstance(line, dict) and isinstance(line.get("step"), int) and "kind" in line:
-                lines.append(line)
-        return lines
+        lines = list(map(line_of, texts))
+        damaged = [number for number, line in enumerate(lines[:-1], 1) if line is None]
+        if damaged:
+            warnings.warn(
+                f"{self.path} is damaged: {count_of(len(damaged), 'line')}, the first of them "
+                f"line {damaged[0]}, cannot be read and will be left out.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        return [line for line in lines if line is not None]
+
+
+def line_of(text: bytes) -> dict[str, Any] | None:
+    """Returns a line of metrics, or None if the text is none."""
+    try:
+        line = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    is_right = isinstance(line, dict) and isinstance(line.get("step"), int)
+    return line if is_right and isinstance(line.get("kind"), str) else None
 
 
 def shortened(value: Any) -> Any:

@@ -101,6 +101,12 @@ def test_a_run_with_its_best_alone_is_saved(runs, capsys):
     assert capsys.readouterr().out.splitlines()[1].split()[2] == "unfinished"
 
 
+def test_a_finished_run_whose_checkpoints_were_removed_is_unsaved(runs, capsys):
+    shutil.rmtree(runs / "a" / "checkpoints")
+    assert main(["runs", str(runs / "a")]) == 0
+    assert capsys.readouterr().out.splitlines()[1].split()[2] == "unsaved"
+
+
 def test_a_checkpoint_that_a_training_removes_meanwhile_hides_no_run(runs, capsys):
     (runs / "a" / "checkpoints" / "step-00000020.ckpt.npz").symlink_to("removed")
     assert main(["runs", str(runs / "a")]) == 0

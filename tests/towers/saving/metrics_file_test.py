@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from towers.saving.metrics_file import MetricsFile
 
 TRAIN, TEST, END = MetricsFile.TRAIN, MetricsFile.TEST, MetricsFile.END
@@ -62,11 +64,14 @@ def test_a_line_that_a_kill_left_half_written_is_removed(tmp_path):
     assert metrics.path.read_bytes() == whole
 
 
-def test_what_is_no_line_is_passed_by(tmp_path):
+def test_what_is_no_line_is_left_out_with_a_warning(tmp_path):
     path = tmp_path / "metrics.jsonl"
-    line = '{"kind": "train", "step": 1}'
-    path.write_text("\n".join(["[" * 100_000, "[1]", '{"step": 2}', line]))
-    assert MetricsFile(path).read() == [{"kind": "train", "step": 1}]
+    line = b'{"kind": "train", "step": 1}'
+    wrong = [b"[" * 100_000, b"[1]", b'{"step": 2}', b'{"kind": [], "step": 2}', b"\xff" + line]
+    wrong.append(line.replace(b"train", b"tr\xffin"))
+    path.write_bytes(b"\n".join([line, *wrong, line]))
+    with pytest.warns(RuntimeWarning, match=r"6 lines, the first of them line 2, cannot be read"):
+        assert MetricsFile(path).read() == 2 * [{"kind": "train", "step": 1}]
 
 
 def test_numbers_that_json_lacks_are_null(tmp_path):
