@@ -7,7 +7,6 @@ Prints how long a training is blocked by a save, how long the file takes, and wh
 
 from __future__ import annotations
 
-import argparse
 import functools
 import tempfile
 import threading
@@ -21,6 +20,8 @@ import numpy as np
 import tensorflow as tf
 
 from towers.ground.random_numbers import generator
+from towers.scripts.options.flags import Parser, reader
+from towers.scripts.options.setting import Amount, Count, setting_of
 from towers.scripts.timing.input_report import resident_bytes
 
 ROWS, COLUMNS = 1000, 1700
@@ -59,9 +60,13 @@ def seconds(act: Callable[[], object]) -> float:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measures, prints a line each, and returns 0."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.checkpoints", description=__doc__)
-    parser.add_argument("--millions", type=float, default=51.0, help="parameters of the model")
-    parser.add_argument("--repeat", type=int, default=3, help="the best of so many is printed")
+    parser = Parser(prog="python -m benchmarks.checkpoints", description=__doc__)
+    parser.add_argument(
+        "--millions", type=reader(setting_of(Amount)), default=51.0, help="parameters of the model"
+    )
+    parser.add_argument(
+        "--repeat", type=reader(setting_of(Count)), default=3, help="the best of so many is printed"
+    )
     options = parser.parse_args(arguments)
     number = max(1, round(options.millions * 1e6 / ROWS / COLUMNS))
     random = generator(seed=0)

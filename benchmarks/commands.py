@@ -112,7 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from benchmarks.made import recipes_of
     from benchmarks.results import append_line
 
-    try:
+    with parser.refusing(WrongInputError):
         with wrong_input():
             recipes = recipes_of(options)
             if isinstance(options, TimingOptions):
@@ -123,12 +123,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             results = run(recipe, options)
             if file is not None:
                 append_line(Path(file), [*arguments, recipe.name], results)
-    except WrongInputError as error:
-        parser.error(str(error))
     return 0
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser() -> Parser:
     """Returns the parser of the command line."""
     parser = Parser(
         prog="python -m benchmarks",

@@ -7,12 +7,13 @@ The iterators are read for some seconds and then dropped, one after the other.
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from towers.ground.quiet import import_tensorflow_quietly
+from towers.scripts.options.flags import Parser, reader
+from towers.scripts.options.setting import Amount, Count, setting_of
 
 LONG_SECONDS = 0.1
 PAUSE_SECONDS = 0.01
@@ -20,9 +21,11 @@ PAUSE_SECONDS = 0.01
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measures, prints a table, and returns 0."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.iterator_ends", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=4.0, help="for which they are read")
-    parser.add_argument("--iterators", type=int, default=40)
+    parser = Parser(prog="python -m benchmarks.iterator_ends", description=__doc__)
+    parser.add_argument(
+        "--seconds", type=reader(setting_of(Amount)), default=4.0, help="for which they are read"
+    )
+    parser.add_argument("--iterators", type=reader(setting_of(Count)), default=40)
     options = parser.parse_args(arguments)
     import_tensorflow_quietly()
     import towers
@@ -43,10 +46,8 @@ def ends_of(opened_by: Callable[[Any], Iterator[Any]], number: int, seconds: flo
     iterators = [opened_by(dataset) for _ in range(number)]
     until, ends = time.monotonic() + seconds, []
     while time.monotonic() < until:
-        for iterator in iterators:
-            next(iterator)
+        list(map(next, iterators))
         time.sleep(PAUSE_SECONDS)
-    del iterator
     while iterators:
         began = time.monotonic()
         iterators.pop()

@@ -25,6 +25,8 @@ from towers.ground.quiet import import_tensorflow_quietly
 from towers.scripts.launching.cluster import free_ports
 from towers.scripts.launching.network import enter_private_network
 from towers.scripts.launching.processes import worker_environment
+from towers.scripts.options.flags import Parser, reader
+from towers.scripts.options.setting import Parts, setting_of
 
 STEPS, WIDTH, INPUTS, ROWS = 40, 1000, 500, 64
 PARAMETERS = 25.6e6  # Of a ResNet-50.
@@ -146,8 +148,9 @@ def on_paper() -> str:
 
 def main() -> None:
     """Prints the tables."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("counts", nargs="*", type=int, default=[2, 4, 8, 16], metavar="N")
+    parser = Parser(prog="python -m benchmarks.many_processes", description=__doc__)
+    numbers = reader(setting_of(Parts))
+    parser.add_argument("counts", nargs="*", type=numbers, default=[2, 4, 8, 16], metavar="N")
     parser.add_argument("--ray", action="store_true", help="also as workers of Ray's")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     arguments = parser.parse_args()

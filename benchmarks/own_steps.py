@@ -7,7 +7,6 @@ Each way trains the same model on the same batches; their steps take turns.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import statistics
 import time
@@ -20,6 +19,9 @@ import keras  # isort: skip
 import numpy as np
 import tensorflow as tf
 from keras import layers
+
+from towers.scripts.options.flags import Parser, reader
+from towers.scripts.options.setting import Count, Parts, setting_of
 
 BATCH, SIZE = 64, 32
 WAYS = ("plain", "mirrored", "towers")
@@ -139,12 +141,13 @@ MODELS: dict[str, Callable[[], keras.Model]] = {"dcgan": Dcgan, "sim_clr": SimCl
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Prints the milliseconds of a step of each model and way."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--towers", type=int, default=2)
-    parser.add_argument("--steps", type=int, default=20)
+    parser = Parser(prog="python -m benchmarks.own_steps", description=__doc__)
+    parser.add_argument("--towers", type=reader(setting_of(Parts)), default=2)
+    parser.add_argument("--steps", type=reader(setting_of(Count)), default=20)
     parser.add_argument("--eager", action="store_true", help="loops without graphs")
     options = parser.parse_args(arguments)
-    devices = list(towers.select_devices(options.towers).towers)
+    with parser.refusing():
+        devices = list(towers.select_devices(options.towers).towers)
     pictures = keras.random.normal((4 * BATCH, SIZE, SIZE, 3), seed=0).numpy()
     for name, make in MODELS.items():
         times = measure(make, devices, pictures, options.steps, eager=options.eager)

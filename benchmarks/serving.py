@@ -8,7 +8,6 @@ to the median of one client of the same server; each number of clients asks for 
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import http.client
 import json
@@ -23,6 +22,9 @@ from typing import Any
 
 import numpy as np
 
+from towers.scripts.options.flags import Parser, reader
+from towers.scripts.options.setting import Amount, setting_of
+
 CLIENTS = (1, 10, 100)
 WARM = 3.0  # Seconds of questions before anything is measured.
 PATIENCE = 300.0  # Seconds for an answer.
@@ -30,13 +32,17 @@ PATIENCE = 300.0  # Seconds for an answer.
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measures a server, prints a line and returns 0."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.serving", description=__doc__)
+    parser = Parser(prog="python -m benchmarks.serving", description=__doc__)
     parser.add_argument("run_dir", type=Path, metavar="RUN_DIR")
-    parser.add_argument("--seconds", type=float, default=60.0, help="for each number of clients")
+    amount = reader(setting_of(Amount))
+    parser.add_argument("--seconds", type=amount, default=60.0, help="for each number of clients")
     parser.add_argument("--question", default="First take four and add five.")
     parser.add_argument("--server", type=Path, default=Path.cwd(), help="a clone of the project")
     given = parser.parse_args(arguments)
-    with serving(given.run_dir.resolve(), given.server) as port:
+    with (
+        parser.refusing(RuntimeError, OSError),
+        serving(given.run_dir.resolve(), given.server) as port,
+    ):
         message = {"role": "user", "content": given.question}
         body = json.dumps({"model": given.run_dir.resolve().name, "messages": [message]})
         measure(port, body, max(CLIENTS), WARM)
@@ -60,7 +66,7 @@ def serving(run_dir: Path, folder: Path) -> Iterator[int]:
                     yield int(found.group(1))
                     break
             else:
-                raise RuntimeError(f"the server of {run_dir} did not start")
+                raise RuntimeError(f"the server of {run_dir} did not start; it says above why")
         finally:
             process.terminate()
 

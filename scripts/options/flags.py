@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import inspect
 import typing
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 
 from towers.ground.progress import count_of
 from towers.scripts.options.setting import Setting, groups_of, settings_of, shown
 from towers.scripts.shown import show
-from towers.scripts.wrong_input import EXIT_CODE, fail, nearest
+from towers.scripts.wrong_input import EXIT_CODE, WrongInputError, fail, nearest, wrong_input
 
 Options = TypeVar("Options")
 LISTS = {"RECIPE": "recipes", "RUN_DIR": "runs"}  # The commands that list what stands there.
@@ -125,7 +126,8 @@ class Parser(argparse.ArgumentParser):
         lists = [one for one in self._actions if not one.option_strings and one.nargs in ("*", "+")]
         if left and unknown is None:
             if not lists:
-                self.error(f"unexpected argument {left[0]!r}: the usage is `{self.usage}`")
+                usage = self.usage or self.short_usage()
+                self.error(f"unexpected argument {left[0]!r}: the usage is `{usage}`")
             # argparse gives a list only what stands before the next option.
             before = getattr(options, lists[0].dest, ())
             setattr(options, lists[0].dest, [*before, *left])
@@ -146,6 +148,19 @@ class Parser(argparse.ArgumentParser):
         stop = "" if message.endswith((".", "?")) else "."
         fail(f"{message}{stop} See `{self.prog} --help`.", EXIT_CODE)
         self.exit(EXIT_CODE)
+
+    @contextlib.contextmanager
+    def refusing(self, *kinds: type[Exception]) -> Iterator[None]:
+        """The scope whose wrong input ends the program with one line, as wrong options do.
+
+        Args:
+            kinds: of errors that are wrong input, too, as in `wrong_input`.
+        """
+        try:
+            with wrong_input(*kinds):
+                yield
+        except WrongInputError as error:
+            self.error(str(error))
 
     def format_help(self, *, all_options: bool = False) -> str:
         """Returns the help, with what is rarely needed or without, and the examples at its end."""

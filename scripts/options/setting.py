@@ -175,20 +175,26 @@ class Setting(NamedTuple):
 def read_settings(kind: type) -> dict[str, Setting]:
     """Returns the settings of a dataclass by name; fields that are dataclasses are none."""
     hints = typing.get_type_hints(kind, include_extras=True)
-    meanings, settings = meanings_of(kind), {}
+    meanings, settings = meanings_of(kind), dict[str, Setting]()
     for field in dataclasses.fields(kind):
-        own, extras, is_optional = unwrapped(hints[field.name])
-        if dataclasses.is_dataclass(own):
-            continue
-        bounds = tuple(extra for extra in extras if isinstance(extra, Bound))
-        flag = Flag()
-        for extra in extras:
-            if isinstance(extra, (str, Flag)):
-                flag.update({"metavar": extra} if isinstance(extra, str) else extra)
-        settings[field.name] = Setting(
-            field.name, own, is_optional, bounds, flag, field.default, meanings.get(field.name, "")
-        )
+        meaning = meanings.get(field.name, "")
+        one = setting_of(hints[field.name], field.name, field.default, meaning)
+        if not dataclasses.is_dataclass(one.kind):
+            settings[field.name] = one
     return settings
+
+
+def setting_of(
+    hint: Any, name: str = "", default: Any = dataclasses.MISSING, meaning: str = ""
+) -> Setting:
+    """Returns the setting of an annotated type, such as `Count`."""
+    own, extras, is_optional = unwrapped(hint)
+    bounds = tuple(extra for extra in extras if isinstance(extra, Bound))
+    flag = Flag()
+    for extra in extras:
+        if isinstance(extra, (str, Flag)):
+            flag.update({"metavar": extra} if isinstance(extra, str) else extra)
+    return Setting(name, own, is_optional, bounds, flag, default, meaning)
 
 
 settings_of: Callable[[type], dict[str, Setting]] = functools.cache(read_settings)

@@ -119,6 +119,10 @@ def test_a_line_names_the_commit(tmp_path):
         (["compare", "shapes", "--against", "mirored"], "Did you mean 'mirrored'?"),
         (["compare", "shapez"], "Did you mean 'shapes'?"),
         (["compare", "shapes", "--towers", "0"], "at least 1"),
+        (
+            ["compare", "shapes", "more"],
+            "the usage is `python -m benchmarks compare [options] RECIPE`",
+        ),
         (["compare", "shapes", "--results", "no/folder.jsonl"], "no/folder.jsonl: No such file"),
     ],
 )
