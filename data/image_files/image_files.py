@@ -142,6 +142,9 @@ class ImageFiles:
         missing = [name for number, name in enumerate(self.class_names) if not train[number]]
         if missing and train:
             yield f"no picture to train on: {', '.join(shortened(missing))}"
+        folded = Counter(map(str.casefold, self.class_names))
+        if alike := [name for name in self.class_names if folded[name.casefold()] > 1]:
+            yield f"classes that differ in capitals alone: {', '.join(shortened(alike))}"
 
 
 NO_EXAMPLES = Part([], [], np.zeros([0], np.int64), np.zeros([0], np.int64), [])
