@@ -65,6 +65,8 @@ def describe(error: Exception) -> str:
     if error.filename is None:
         return f"{error.strerror}. Make room, and run the same command again."
     remedy = "a path that this user may use; give another one, or change its permissions"
+    if isinstance(error, FileNotFoundError):
+        remedy = "a path that is there; give another one, or put back what is missing"
     if isinstance(error, IsADirectoryError):
         remedy = "a file; give another one, or move the folder away"
     return f"{error.filename}: {error.strerror}. Expected {remedy}."

@@ -17,7 +17,10 @@ import pytest
         ("many_processes 2 -1", "argument N: expected a whole number of at least 1, not '-1'"),
         ("own_steps --steps -1", "a whole number of at least 1, not '-1'"),
         ("serving runs/zh --seconds x", "a number above 0, not 'x'"),
-        ("serving runs/zh --server no/folder", "no/folder: No such file or directory."),
+        (
+            "serving runs/zh --server no/folder",
+            "no/folder: No such file or directory. Expected a path that is there",
+        ),
         pytest.param(
             "first_step --tasks made_mlp --towers 0", "Received 0", marks=pytest.mark.slow
         ),
