@@ -1,5 +1,7 @@
 """`steps_per_execution` makes calls as in Keras: callbacks, History, validation and evaluation."""
 
+import time
+
 import keras
 import numpy as np
 import pytest
@@ -100,6 +102,29 @@ def test_an_epoch_has_its_number_of_steps_whatever_a_call_has(model):
         np.testing.assert_array_equal(one, two)
     ends = [number for name, number, _ in calls if name == "on_train_batch_end"]
     assert ends == [2, 5, 2, 5]
+
+
+def test_a_call_of_many_steps_reads_no_more_batches_ahead_than_a_step(model):
+    """A whole call of them would take a hundred times the memory of a batch."""
+    read, read_at_end = [], []
+
+    def note(index):
+        read.append(int(index))
+        return np.full((4, 4), 0.1)
+
+    def batch(index):
+        x = tf.numpy_function(note, [index], tf.float64)
+        return tf.ensure_shape(x, (4, 4)), tf.zeros((4, 2), tf.float64)
+
+    def look(number, logs):
+        time.sleep(0.5)  # What would be read ahead is read meanwhile.
+        read_at_end.append(len(read))
+
+    batches = tf.data.Dataset.range(150).map(batch)
+    listening = keras.callbacks.LambdaCallback(on_train_batch_end=look)
+    train(towers.fit, model, 50, (batches,), epochs=1, towers=2, callbacks=[listening])
+    first, second, last = read_at_end
+    assert first < 75 and second < 125 and last == 150
 
 
 def test_evaluate_makes_calls_too(model):
