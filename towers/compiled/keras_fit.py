@@ -109,7 +109,7 @@ class Run(keras.callbacks.Callback):
         ):
             return keras.Model.fit(
                 self._model, own, epochs=asked.epochs, verbose=verbose,
-                callbacks=[*callbacks, self],
+                callbacks=[ending(own), *callbacks, self],
                 initial_epoch=self.position.epoch or asked.initial_epoch,
                 steps_per_epoch=own.limit, validation_data=held_out or asked.validation_data,
                 validation_batch_size=asked.validation_batch_size,
@@ -197,14 +197,13 @@ class Run(keras.callbacks.Callback):
         self._metrics = []
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        """Ends an epoch whose batches have ended; the step follows Keras's function."""
+        """Has the step follow Keras's function."""
         if self._is_heard[0]:
             self._agree_to_stop()
         if TRAIN in self._way.functions:
             self._way.functions[TRAIN].follow()
         if batch == 0 and TEST in self._way.functions:
             self._way.functions[TEST].build()  # What it cannot do is told before the training.
-        self._data.begin_step(batch)
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Counts and reports the updates of a call; all processes stop where one does."""
@@ -312,6 +311,16 @@ class Run(keras.callbacks.Callback):
         """Compares what is trained; the metrics also change where one process evaluates alone."""
         trained = {name: found for name, found in groups.items() if name != "metrics"}
         check_variables(self._way.together.processes, trained)
+
+
+def ending(data: EpochData) -> keras.callbacks.Callback:
+    """Returns the first of the callbacks: it ends an epoch whose batches have ended.
+
+    The others hear of no step that is not made.
+    """
+    return keras.callbacks.LambdaCallback(
+        on_train_batch_begin=lambda batch, logs: data.begin_step(batch)
+    )
 
 
 def check_saved(callbacks: Sequence[keras.callbacks.Callback]) -> None:

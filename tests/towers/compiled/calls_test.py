@@ -104,6 +104,14 @@ def test_an_epoch_has_its_number_of_steps_whatever_a_call_has(model):
     assert ends == [2, 5, 2, 5]
 
 
+@pytest.mark.filterwarnings("ignore:Your input ran out of data", "ignore:The data ended before")
+def test_in_an_epoch_with_fewer_batches_callbacks_hear_of_the_steps_that_are_made(model):
+    options = {"batch_size": 16, "steps_per_epoch": 3, "epochs": 4}  # Of 4 batches.
+    _, _, expected = train(keras.Model.fit, model, 1, **options)
+    _, _, actual = train(towers.fit, model, 1, towers=2, **options)
+    assert [call[:2] for call in actual] == [call[:2] for call in expected]
+
+
 def test_a_call_of_many_steps_reads_no_more_batches_ahead_than_a_step(model):
     """A whole call of them would take a hundred times the memory of a batch."""
     read, read_at_end = [], []
