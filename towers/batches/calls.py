@@ -60,19 +60,18 @@ def shards_of(one: tf.Tensor, specs: Any) -> tuple[Shard, ...]:
 
 
 def taken_from(source: Any, index: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
-    """Returns a batch as `as_one` does, variant []; after the last one, what is nothing.
+    """Returns a batch as `as_one` does, variant []; after the last one, one that is not used.
 
     Args:
         source: a call, or an iterator over shards, of which the next ones are taken.
         index: that of the batch, int32 scalar.
         count: the number of batches, int32 scalar.
     """
-
-    def take() -> tf.Tensor:
-        is_call = tf.is_tensor(source)
-        return source[index] if is_call else variant_of(source.get_next_as_optional())
-
-    return tf.cond(index < count, take, tf.raw_ops.OptionalNone)
+    if tf.is_tensor(source):
+        return source[tf.minimum(index, count - 1)]
+    return tf.cond(
+        index < count, lambda: variant_of(source.get_next_as_optional()), tf.raw_ops.OptionalNone
+    )
 
 
 def variant_of(optional: tf.experimental.Optional) -> tf.Tensor:

@@ -101,6 +101,9 @@ class TracedStep:
     def several(self, source: Any, first: int, count: int | None = None) -> list[Any]:
         """Runs the step on each batch of a call, and returns their results, NumPy numbers.
 
+        Each next batch is taken while the step runs: where an iterator fails, variables may have
+        changed.
+
         Args:
             source: batches as `in_calls` makes them, or an iterator as for `read`.
             first: the number of the first of these steps.
@@ -202,9 +205,9 @@ def loop(
         make: called with an index and a batch, it returns whether to go on, and tensors.
     """
 
-    def is_unfinished(_: tf.Tensor, is_going: tf.Tensor, one: tf.Tensor, arrays: Any) -> tf.Tensor:
+    def is_unfinished(index: tf.Tensor, is_going: tf.Tensor, *_: Any) -> tf.Tensor:
         with tf.device(HOST):
-            return is_going & tf.raw_ops.OptionalHasValue(optional=one)
+            return (index < count) & is_going
 
     def body(index: tf.Tensor, _: tf.Tensor, one: tf.Tensor, arrays: Any) -> tuple[Any, ...]:
         with tf.device(HOST):
