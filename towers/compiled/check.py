@@ -147,6 +147,8 @@ def check_comparable(data: Data, several: int, updates: int) -> None:
     if several < 2 or updates < 1:
         raise ValueError(f"check compares 2 towers or more, after 1 update or more. Received "
                          f"{several} and {updates}.")  # fmt: skip
+    if data.num_batches == 0:
+        raise ValueError("There is nothing to train on: the data has no examples.")
     if data.is_generator:
         raise ValueError("A generator is read only once. Pass arrays, a tf.data.Dataset or a "
                          "keras.utils.PyDataset.")  # fmt: skip

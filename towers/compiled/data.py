@@ -238,8 +238,8 @@ def read_data(
         )
         if isinstance(adapter, ArrayDataAdapter):
             return ArrayData(adapter, shuffle, seed)
-    except ValueError as error:
-        if not str(error).startswith(("Unrecognized data type", "Invalid dtype")):
+    except (ValueError, IndexError) as error:  # The second of a list of single numbers.
+        if not str(error).startswith(("Unrecognized data type", "Invalid dtype", "tuple index")):
             raise
         kinds = " and ".join(map(kind_of, (x, y)))
         raise ValueError(

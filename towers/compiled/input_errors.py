@@ -6,8 +6,6 @@ import contextlib
 import re
 from collections.abc import Iterator
 
-import tensorflow as tf
-
 from towers.batches.shards import DIFFERING_CALLS, DIFFERING_ROWS, NO_ROWS
 
 SHAPE = r"(\(.*?\))"
@@ -20,6 +18,12 @@ ADDED = (
 SENTENCES = {
     rf"\[((?:{DIFFERING_CALLS}|{DIFFERING_ROWS}|{NO_ROWS})[^]]*)\]( \[[^]]*\])?": "{}{}",
     r"(This process's part of the data ended after .*)": "{}",
+    "pop from an empty set": "There is no data. Received x=None; pass arrays or a data set.",
+    "variable 'batch_outputs'": "There is nothing to predict: the data has no examples.",
+    r"^Unrecognized data type: x=.* \(of type <class '([^']*)'>": (
+        "x takes arrays of numbers, a tf.data.Dataset, a keras.utils.PyDataset or a generator of "
+        "batches. Received {}; np.asarray makes an array of a list."
+    ),
     rf"yielded an element of shape {SHAPE} where .* shape {SHAPE} was exp": (
         "Which lengths differ between batches follows from the first two, as in Keras. These say "
         "{1}. Received a batch of shape {0}; let the first two differ in every length that "
@@ -55,7 +59,7 @@ def in_one_sentence() -> Iterator[None]:
     """The scope in which what TensorFlow and Keras say of wrong batches becomes a ValueError."""
     try:
         yield
-    except (ValueError, RuntimeError, tf.errors.InvalidArgumentError) as error:
+    except Exception as error:
         cause = error if isinstance(error, ValueError) else None  # TensorFlow's is a graph.
         for pattern, sentence in SENTENCES.items():
             if found := re.search(pattern, str(error)):

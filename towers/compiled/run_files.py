@@ -125,7 +125,8 @@ class FitFiles:
         one = {**before["fields"], "data": before.get("data_key"), "seed": before["seed"]}
         own = json.loads(json.dumps(self._record))
         other = {**own["fields"], "data": own["data_key"], "seed": own["seed"]}
-        if other["learning_rate"] == rate_of(model):  # The saved one.
+        rate = rate_of(model)  # The saved one; a schedule is not saved.
+        if isinstance(rate, float) and other["learning_rate"] == rate:
             one.pop("learning_rate", None)
         last = before["starts"][-1]
         one["towers"], other["towers"] = len(last["devices"]) * last.get("processes", 1), num_towers

@@ -127,10 +127,11 @@ def test_an_error_on_the_way_leaves_the_model_as_it_was():
     ("wrong", "message"),
     [
         ({"x": (pair for pair in [(X, Y)]), "y": None}, "A generator is read only once"),
+        ({"x": X[:0], "y": Y[:0]}, "nothing to train on"),
         ({"towers": 1}, "2 towers or more"),
         ({"updates": 0}, "1 update or more"),
     ],
-    ids=["generator", "towers", "updates"],
+    ids=["generator", "examples", "towers", "updates"],
 )
 def test_what_cannot_be_compared_is_refused(wrong, message):
     with pytest.raises(ValueError, match=message):

@@ -314,6 +314,7 @@ def test_missing_data_is_told():
         ("categorical_crossentropy", Y[:, 0], r"labels of shape \(6,\).* a row of 0 and 1"),
         ("sparse_categorical_crossentropy", np.arange(6), "has 2 outputs. Received label [2-5];"),
         ("mse", [[1.0, 2.0]] * 6, "Received ndarray of float32 and list; np.asarray makes"),
+        ("mse", list(np.arange(6)), "Received ndarray of float32 and list; np.asarray makes"),
         ("mse", np.array(["a"] * 6), "Received ndarray of float32 and ndarray of <U1"),
     ],
 )

@@ -449,6 +449,19 @@ def test_a_run_that_goes_on_otherwise_says_how(run_dir, tmp_path):
         towers.fit(model, X, Y, epochs=3, run_dir=folder)
 
 
+def test_a_run_that_goes_on_with_another_schedule_of_the_rate_says_so(tmp_path):
+    def train(decay_steps, epochs):
+        model = make_model()
+        rate = keras.optimizers.schedules.CosineDecay(0.1, decay_steps)
+        model.compile(keras.optimizers.SGD(rate), "mse")
+        towers.fit(model, X, Y, batch_size=20, epochs=epochs, verbose=0, run_dir=tmp_path)
+
+    train(30, 1)
+    train(30, 2)  # Without a warning, which fails a test.
+    with pytest.warns(RuntimeWarning, match=r"learning_rate .*decay_steps=30.* before, .*=50"):
+        train(50, 3)
+
+
 @pytest.mark.parametrize("damaged", ["[]", "{", '{"fields": {}, "seed": 0, "starts": []}'])
 def test_a_run_goes_on_without_its_record_and_says_so(run_dir, tmp_path, damaged):
     folder = shutil.copytree(run_dir, tmp_path / "run")

@@ -84,3 +84,15 @@ def test_data_without_examples_is_refused():
     empty = tf.data.Dataset.from_tensor_slices((X, tuple(Y))).batch(2).take(0)
     with pytest.raises(ValueError, match="nothing to evaluate"):
         towers.evaluate(make_model(), empty, verbose=0)
+    with (
+        pytest.warns(UserWarning, match="ran out of data"),
+        pytest.raises(ValueError, match="nothing to predict"),
+    ):
+        towers.predict(make_model(), X["a"][:0], verbose=0)
+
+
+@pytest.mark.parametrize("x, received", [(X["a"].tolist(), "Received list"), (None, "x=None")])
+def test_what_predict_cannot_read_is_told_in_one_sentence(x, received):
+    with pytest.raises(ValueError, match=received) as told:
+        towers.predict(make_model(), x, verbose=0)
+    assert len(str(told.value)) < 200
