@@ -225,8 +225,7 @@ def read_data(
     Raises:
         ValueError: Keras would refuse the data too.
     """
-    if x is None:
-        raise ValueError("There is no data. Received x=None; pass arrays or a data set.")
+    check_given(x)
     if isinstance(x, tf.distribute.DistributedDataset):
         raise ValueError(
             "Towers cut global batches themselves. Received a data set that a strategy of "
@@ -249,6 +248,12 @@ def read_data(
     if isinstance(adapter, PyDatasetAdapter):
         return PyData(x, class_weight, bool(shuffle), seed)
     return IterableData(adapter)
+
+
+def check_given(x: Any) -> None:
+    """Raises ValueError if there is no data."""
+    if x is None:
+        raise ValueError("There is no data. Received x=None; pass arrays or a data set.")
 
 
 def kind_of(value: Any) -> str:

@@ -22,7 +22,7 @@ from towers.compiled.checks import (
     keeping_rows,
     own_method,
 )
-from towers.compiled.data import read_data, read_samples
+from towers.compiled.data import check_given, read_data, read_samples
 from towers.compiled.described import described, described_layers
 from towers.compiled.epoch_batches import EpochData, ends_quietly
 from towers.compiled.functions import OnTowers
@@ -118,6 +118,8 @@ def predict(
         ValueError: an argument is wrong.
     """
     check_model(model, "predict", batch_size=batch_size, steps=steps, callbacks=callbacks)
+    if not is_overridden(model, "predict"):
+        check_given(x)
     together = join(data, alone=alone)
     if isinstance(x, tf.data.Dataset):
         check_end(x, steps, "pass steps")

@@ -6,6 +6,8 @@ import contextlib
 import re
 from collections.abc import Iterator
 
+import tensorflow as tf
+
 from towers.batches.shards import DIFFERING_CALLS, DIFFERING_ROWS, NO_ROWS
 
 SHAPE = r"(\(.*?\))"
@@ -18,7 +20,6 @@ ADDED = (
 SENTENCES = {
     rf"\[((?:{DIFFERING_CALLS}|{DIFFERING_ROWS}|{NO_ROWS})[^]]*)\]( \[[^]]*\])?": "{}{}",
     r"(This process's part of the data ended after .*)": "{}",
-    "pop from an empty set": "There is no data. Received x=None; pass arrays or a data set.",
     "variable 'batch_outputs'": "There is nothing to predict: the data has no examples.",
     r"^Unrecognized data type: x=.* \(of type <class '([^']*)'>": (
         "x takes arrays of numbers, a tf.data.Dataset, a keras.utils.PyDataset or a generator of "
@@ -59,7 +60,7 @@ def in_one_sentence() -> Iterator[None]:
     """The scope in which what TensorFlow and Keras say of wrong batches becomes a ValueError."""
     try:
         yield
-    except Exception as error:
+    except (ValueError, RuntimeError, UnboundLocalError, tf.errors.InvalidArgumentError) as error:
         cause = error if isinstance(error, ValueError) else None  # TensorFlow's is a graph.
         for pattern, sentence in SENTENCES.items():
             if found := re.search(pattern, str(error)):
