@@ -138,7 +138,11 @@ class Run(keras.callbacks.Callback):
             if isinstance(way, OnLayers):
                 way.make_slots(self._data)
             checkpoint = with_first_epoch(checkpoint)
-            restore(checkpoint, way.groups())
+            try:
+                restore(checkpoint, way.groups())
+            except ValueError as error:
+                found = files.differences(model, way.devices, processes)
+                raise ValueError(f"{error} {found and f'Begun otherwise: {found}.'}") from error
             self.position = Position(**checkpoint.state["position"])
             self._data.first_epoch = checkpoint.state["first_epoch"]
             restore_unreported(self._actions, checkpoint.state.get("unreported", {}))

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import os
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -107,9 +107,8 @@ class FitFiles:
             return
         self.metrics.cut(position.step, position.step)
         before = self._before if position.step else None
-        count = len(devices) * processes.count
-        if before is not None and (found := list(self._differences(before, model, count))):
-            text = f"{self.run_dir} goes on with other settings: {'; '.join(found)}."
+        if before is not None and (found := self.differences(model, devices, processes)):
+            text = f"{self.run_dir} goes on with other settings: {found}."
             warnings.warn(text, RuntimeWarning, stacklevel=levels_to_caller())
         record_start(self.run_dir, self._record, devices, before, processes.count)
         self._is_new = position.step == 0
@@ -118,10 +117,11 @@ class FitFiles:
             EVALUATION, {**self._record["fields"], **about}, name=str(self.run_dir)
         )
 
-    def _differences(
-        self, before: Mapping[str, Any], model: keras.Model, num_towers: int
-    ) -> Iterator[str]:
-        """Yields what a run was begun with, and this call gives otherwise."""
+    def differences(self, model: keras.Model, devices: Sequence[str], processes: Processes) -> str:
+        """Returns what a run was begun with, and this call gives otherwise; empty if nothing is."""
+        before = self._before
+        if before is None:
+            return ""
         one = {**before["fields"], "data": before.get("data_key"), "seed": before["seed"]}
         own = json.loads(json.dumps(self._record))
         other = {**own["fields"], "data": own["data_key"], "seed": own["seed"]}
@@ -129,11 +129,14 @@ class FitFiles:
         if isinstance(rate, float) and other["learning_rate"] == rate:
             one.pop("learning_rate", None)
         last = before["starts"][-1]
-        one["towers"], other["towers"] = len(last["devices"]) * last.get("processes", 1), num_towers
-        for name in sorted(one.keys() - {"epochs", "model"}):  # Keras numbers the names of models.
-            if one[name] != other.get(name):
-                was = f"{name} {one[name]} before, {other.get(name)} now"
-                yield "other data" if name == "data" else was
+        one["towers"] = len(last["devices"]) * last.get("processes", 1)
+        other["towers"] = len(devices) * processes.count
+        names = sorted(one.keys() - {"epochs", "model"})  # Keras numbers the names of models.
+        return "; ".join(
+            "other data" if name == "data" else f"{name} {one[name]} before, {other.get(name)} now"
+            for name in names
+            if one[name] != other.get(name)
+        )
 
     def reports(self, model: keras.Model) -> Reporting:
         """Returns an action that writes the losses of each tower every so many steps."""

@@ -462,6 +462,15 @@ def test_a_run_that_goes_on_with_another_schedule_of_the_rate_says_so(tmp_path):
         train(50, 3)
 
 
+def test_a_run_that_another_optimizer_cannot_go_on_with_says_which_it_had(run_dir):
+    model = make_model()
+    model.compile("adagrad", "mse")
+    with pytest.raises(
+        ValueError, match=r"nothing was restored.* optimizer \w+\(.* before, Adagrad"
+    ):
+        towers.fit(model, X, Y, epochs=3, verbose=0, run_dir=run_dir)
+
+
 @pytest.mark.parametrize("damaged", ["[]", "{", '{"fields": {}, "seed": 0, "starts": []}'])
 def test_a_run_goes_on_without_its_record_and_says_so(run_dir, tmp_path, damaged):
     folder = shutil.copytree(run_dir, tmp_path / "run")
