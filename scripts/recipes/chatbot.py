@@ -102,7 +102,7 @@ class Fields(common.TextFields):
     fix_text: bool = False
     simplify: bool = False
     pairing: Literal["alternate", "sliding"] = "alternate"
-    context: int = 2
+    context: int = 4
     held_out: float = 0.02
     lowercase: bool = True
     vocabulary_size: int = 20000

@@ -13,13 +13,14 @@ out: the training part has no dialogue with this name.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
 import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from towers.data.samples.conversations.contents import Content
+from towers.data.samples.conversations.contents import Content, spreading_step
 from towers.data.samples.conversations.patterns import Kind, read_patterns
 from towers.ground.arguments import check_choice
 
@@ -27,6 +28,7 @@ PARTS = ("train", "held_out")
 HELD_OUT_EVERY = 3
 HELD_OUT_CONTENT_EVERY = 10
 REPEAT_EVERY = 20
+INTERRUPT_EVERY = 3
 # Chinese patterns have a blank around their gaps, which Chinese text has not; two stand for one.
 BLANK = re.compile(" ( ?)")
 MARKS = ".?!。？！"  # noqa: RUF001 - Chinese has its own punctuation.
@@ -40,19 +42,30 @@ class Variant(NamedTuple):
 
 
 def conversations(language: str, part: str) -> list[list[str]]:
-    """Returns the dialogues of a part; every twentieth occurs again after an unrelated dialogue.
+    """Returns the dialogues of a part; some occur again with an unrelated exchange.
 
     So a chatbot learns to use earlier turns where a question needs them, and to ignore them
-    otherwise. Dialogues of kinds that are `alone`, or whose contents have few uses, do not occur
-    again.
+    otherwise. Every twentieth dialogue occurs again after another one, but for those of kinds that
+    are `alone`, or whose contents have few uses. Every third in which something is told and asked
+    for occurs again with an exchange between, and each that is `alone` after one.
     """
     labelled = labelled_dialogues(language, part)
-    again = {one.name for one in read_patterns(language).kinds if not (one.alone or one.uses)}
-    single = [turns for _, turns in labelled]
-    repeated = [turns for name, turns in labelled if name in again]
-    shuffled = sorted(repeated, key=lambda turns: digest("/".join(turns)))
-    pairs = list(itertools.pairwise(shuffled))[::REPEAT_EVERY]
-    return [*single, *([*before, *turns] for before, turns in pairs)]
+    kinds = {one.name: one for one in read_patterns(language).kinds}
+    # By chance: dialogues of a kind lie beside each other.
+    shuffled = sorted(labelled, key=lambda one: digest("/".join(one[1])))
+    found = [(kinds[name], turns) for name, turns in shuffled]
+    again = [turns for kind, turns in found if not (kind.alone or kind.uses)]
+    told = [turns for kind, turns in found if kind.telling and len(turns) > 2]
+    alone = [turns for kind, turns in found if kind.alone]
+    others = [turns for kind, turns in found if not (kind.alone or kind.uses or kind.telling)]
+    exchanges = itertools.cycle(turns for turns in others if len(turns) == 2)
+    pairs = list(itertools.pairwise(again))[::REPEAT_EVERY]
+    return [
+        *(turns for _, turns in labelled),
+        *([*before, *turns] for before, turns in pairs),
+        *([*turns[:2], *next(exchanges), *turns[2:]] for turns in told[::INTERRUPT_EVERY]),
+        *([*next(exchanges), *turns] for turns in alone),
+    ]
 
 
 def labelled_dialogues(language: str, part: str) -> list[tuple[str, list[str]]]:
@@ -114,12 +127,20 @@ def few_combinations(
     held_out = kind.held_out and chosen
     if held_out != (part == "held_out"):
         return
-    first = digest(f"{kind.name}/{content}")
-    step = max(len(kind.phrasings) // uses, 1)  # Those beside each other differ by a word.
-    for number in range(first, first + (step if held_out else uses * step), step):
+    first = places_by_chance(kind.name, len(kind.contents))[content] * uses
+    for number in range(first, first + (1 if held_out else uses)):
         key = f"{kind.name}/{content}/{number}"
         variants = all_variants(openings, key)
-        yield number % len(kind.phrasings), variants[digest(key) % len(variants)]
+        # So each turn of the phrasings is said with about as many contents.
+        phrasing = number * spreading_step(len(kind.phrasings)) % len(kind.phrasings)
+        yield phrasing, variants[digest(key) % len(variants)]
+
+
+@functools.cache
+def places_by_chance(name: str, count: int) -> dict[int, int]:
+    """Returns the place of each of a kind's contents in an order by chance."""
+    order = sorted(range(count), key=lambda content: digest(f"{name}/{content}"))
+    return {content: place for place, content in enumerate(order)}
 
 
 def all_variants(openings: Sequence[str], key: str) -> list[Variant]:

@@ -32,7 +32,7 @@ from towers.data.samples.conversations.contents import RULES, Content, made_up_w
 LANGUAGES = ("en", "zh")
 WORDINGS = 48
 ALTERNATIVES = re.compile(r"\(([^()]*\|[^()]*|@[^()]*)\)")
-OPTIONS = ("held_out", "variants", "uses", "alone")
+OPTIONS = ("held_out", "variants", "uses", "alone", "telling")
 
 
 class Kind(NamedTuple):
@@ -47,7 +47,8 @@ class Kind(NamedTuple):
             at the ends of the questions or after an opening.
         uses: how many dialogues each content has, None for `variants` of each phrasing. With few
             uses every tenth content is held out as a whole.
-        alone: whether the answers are right only where nothing was said before.
+        alone: whether the answers are right only where the user has told nothing before.
+        telling: whether users tell something in it, for which later turns may ask.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Kind(NamedTuple):
     variants: int = 2
     uses: int | None = None
     alone: bool = False
+    telling: bool = False
 
 
 class Patterns(NamedTuple):
