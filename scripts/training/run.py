@@ -37,7 +37,8 @@ def run_recipe(recipe: Recipe, options: TrainOptions, after_save: Callable[[], N
         with wrong_input():
             plan = plan_run(recipe, options)
             if plan.is_chief:  # Of several processes it alone writes the run's files.
-                scope.enter_context(plan.directory.locked())
+                with plan.directory.named_failure():
+                    scope.enter_context(towers.checkpoints.locked(plan.directory.path))
             before = plan.directory.find_run(plan.record, overwrite=options.overwrite)
             try:
                 opened = scope.enter_context(open_run(plan, before))
