@@ -87,8 +87,10 @@ class Training(OpenRun):
         return reason
 
     def _run(self, trainer: towers.Trainer) -> str:
-        try:
-            self._check_patience()  # A run that stopped early has nothing left to do.
+        early = self.plan.options.periods.early_stopping
+        try:  # A run that stopped early has nothing left to do; of several, only the chief knows.
+            if early is not None and self.session.processes.count == 1:
+                self.files.best.check(early)
         except towers.StopTraining as stop:
             return str(stop)
         steps = self.plan.options.steps
@@ -102,12 +104,6 @@ class Training(OpenRun):
             if reason in SIGNAL_CODES:
                 return reason
         return trainer.train(epochs=epochs, steps=steps)
-
-    def _check_patience(self) -> None:
-        """Raises StopTraining if a continued run has stopped early; only the chief would know."""
-        early = self.plan.options.periods.early_stopping
-        if early is not None and self.session.processes.count == 1:
-            self.files.best.check(early)
 
     def _actions(self, after_save: Callable[[], None] | None) -> Iterator[towers.actions.Action]:
         """Yields the actions in the order in which they run."""

@@ -97,12 +97,10 @@ class RunFiles:
         The curves of the other processes' towers begin their first mean anew.
         """
         processes, num_towers = self._session.processes, len(self._session.devices.towers)
-        if processes.count > 1:
-            self._updates.take_from_chief()
-            chiefs = processes.of_chief(towers.actions.unreported([self.reporting]))
-            if not processes.is_chief:
-                towers.actions.restore_unreported([self.reporting], chiefs, same_towers=False)
+        self._updates.take_from_chief()
+        chiefs = processes.of_chief(towers.actions.unreported([self.reporting]))
         if not processes.is_chief:
+            towers.actions.restore_unreported([self.reporting], chiefs, same_towers=False)
             step = self._updates.position.step
             first = processes.first_tower(num_towers)
             for tower in range(first, first + num_towers):
