@@ -6,7 +6,6 @@ import contextlib
 import shlex
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import towers
 from towers.scripts.options.flags import words_to_continue
@@ -58,8 +57,11 @@ class Training(OpenRun):
         if self.session.processes.is_chief:
             if not self.updates.position.step:
                 self.files.curves.write_graph(self.updates.step.graph)
-            name, values = str(self.plan.directory.path), hyperparameters(self.record)
-            self.files.curves.write_hyperparameters(EVALUATION, values, name=name)
+            names = ("recipe", "seed", "precision", "batch_norm", "updates", "parameters")
+            own = {name: self.record[name] for name in names}
+            self.files.curves.write_hyperparameters(
+                EVALUATION, {**own, **self.record["fields"]}, name=str(self.plan.directory.path)
+            )
             self._save()  # If it goes on from its best: it was killed before it saved that step.
         with self.files.checkpoints, towers.actions.stop_on_signals() as signals:
             actions: list[towers.actions.Action] = [*self._actions(after_save), signals]
@@ -211,9 +213,3 @@ class Training(OpenRun):
         elif reason in SIGNAL_CODES:
             again = words_to_continue(sys.argv[1:], str(self.plan.directory.path))
             self.output.write(f"continue with: towers {shlex.join(again)}")
-
-
-def hyperparameters(record: dict[str, Any]) -> dict[str, Any]:
-    """Returns a run's settings by name, as TensorBoard shows them."""
-    names = ("recipe", "seed", "precision", "batch_norm", "updates", "parameters")
-    return {**{name: record[name] for name in names}, **record["fields"]}

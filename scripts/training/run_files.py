@@ -79,16 +79,15 @@ class RunFiles:
     def _best_of(self, checkpoint: towers.checkpoints.Checkpoint) -> towers.actions.Best:
         """Returns the best evaluation up to a checkpoint, or none if its weights are lost."""
         best = towers.actions.Best(**checkpoint.state["best"])
-        path = self.checkpoints.best_path
-        if not self._session.data.chooses:  # An earlier release chose by them.
-            return towers.actions.Best(best.metric, best.maximize)
-        if best.value is None or self.checkpoints.has_best:
-            return best
-        warnings.warn(
-            f"{path} is missing or damaged; the next evaluation counts as the best so far.",
-            RuntimeWarning,
-            stacklevel=3,
-        )
+        if self._session.data.chooses:  # Otherwise an earlier release chose by them.
+            if best.value is None or self.checkpoints.has_best:
+                return best
+            warnings.warn(
+                f"{self.checkpoints.best_path} is missing or damaged; the next evaluation counts "
+                "as the best so far.",
+                RuntimeWarning,
+                stacklevel=3,
+            )
         return towers.actions.Best(best.metric, best.maximize)
 
     def broadcast(self) -> None:
