@@ -40,10 +40,6 @@ class ChatEvaluator:
     num_questions: int
     seed: int = 0
 
-    def answer_by(self, chatbot: Chatbot, seed: int) -> None:
-        """Makes another chatbot answer from now on, with a seed for its samples."""
-        self.answerer, self.seed = chatbot, seed
-
     def show_samples(self, write: Callable[[str], None]) -> None:
         """Writes a few exchanges; warns if all answers agree."""
         exchanges = self._exchanges(ASKED)
@@ -78,14 +74,13 @@ class ChatEvaluator:
             return {}
         return {"hits_1_10": hits}
 
-    def spare_questions(self) -> None:
-        """Makes `evaluate` ask at most every second held-out question, the others being to tune."""
-        half = -(-len(self.corpus.held_out_pairs) // 2)
-        self.num_questions = max(1, min(self.num_questions, half))
+    def exchanges_to_tune(self) -> list[Exchange]:
+        """Returns held-out exchanges, evenly chosen, that `evaluate` does not ask from now on.
 
-    def unasked_exchanges(self) -> list[Exchange]:
-        """Returns held-out exchanges that `evaluate` does not ask, evenly chosen, to tune with."""
+        It asks at most every second held-out question then.
+        """
         pairs = self.corpus.held_out_pairs
+        self.num_questions = max(1, min(self.num_questions, -(-len(pairs) // 2)))
         stride = stride_of(len(pairs), self.num_questions)
         others = [pair for index, pair in enumerate(pairs) if index % stride]
         return self._ask(others[:: stride_of(len(others), self.num_questions)])

@@ -12,7 +12,6 @@ from towers.scripts.chatbot.chat_evaluator import ChatEvaluator
 from towers.scripts.chatbot.ranking import AnswerRanker
 from towers.scripts.chatbot.reranking import Reranker, SecondModel
 from towers.scripts.chatbot.tuning import tune_reranking
-from towers.scripts.shown import show
 from towers.scripts.training.options import DecodingOptions, ModelOptions
 from towers.scripts.training.recipe import Recipe
 from towers.scripts.training.saved_run import OpenModel, open_model
@@ -75,10 +74,10 @@ def decode_with(session: Session, options: DecodingOptions, *, tune: bool) -> di
     chatbot = make_answerer(recipe, session.model, session.data.text, options)
     found = {}
     if tune and isinstance(chatbot, Reranker):
-        best = tune_reranking(chatbot, evaluator, recipe.fields.language, options.seed, show)
+        best = tune_reranking(chatbot, evaluator, options.seed)
         chatbot = chatbot.weighted(best.weight, best.length_reward)
         found = {"mmi_weight": best.weight, "length_reward": best.length_reward}
-    evaluator.answer_by(chatbot, options.seed)
+    evaluator.answerer, evaluator.seed = chatbot, options.seed
     return found
 
 

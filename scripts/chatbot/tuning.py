@@ -9,11 +9,12 @@ ones.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from towers.scripts.chatbot.chat_evaluator import ChatEvaluator, judge
 from towers.scripts.chatbot.reranking import Reranker
+from towers.scripts.shown import show
 
 WEIGHTS = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5)
 LENGTH_REWARDS = (0.0, 0.5, 1.0, 2.0)
@@ -30,23 +31,16 @@ class Trial(NamedTuple):
     metrics: dict[str, float]
 
 
-def tune_reranking(
-    reranker: Reranker,
-    evaluator: ChatEvaluator,
-    language: str,
-    seed: int,
-    write: Callable[[str], None],
-) -> Trial:
+def tune_reranking(reranker: Reranker, evaluator: ChatEvaluator, seed: int) -> Trial:
     """Returns the best trial on held-out questions that the evaluation leaves out from now on.
 
     The candidates are decoded and scored once for all trials, and compared with the evaluator's own
-    answers, the greedy ones. The trials are written as a table.
+    answers, the greedy ones. The trials are printed as a table.
 
     Raises:
         ValueError: too few questions are left to tune with.
     """
-    evaluator.spare_questions()
-    exchanges = evaluator.unasked_exchanges()
+    exchanges, language = evaluator.exchanges_to_tune(), evaluator.language
     if len(exchanges) < FEWEST:
         raise ValueError(
             f"--tune needs {FEWEST} test questions besides those of the evaluation. Received "
@@ -61,7 +55,7 @@ def tune_reranking(
         trials.append(Trial(weight, reward, judge(chosen, language)))
     limit = greedy["top_ten"] * FRACTION_OF_GREEDY
     found = best_trial(trials, limit)
-    write("\n".join(describe(trials, greedy, found, limit, len(exchanges))))
+    show("\n".join(describe(trials, greedy, found, limit, len(exchanges))))
     return found
 
 

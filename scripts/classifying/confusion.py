@@ -29,24 +29,16 @@ class Confusion(NamedTuple):
     counts: np.ndarray
 
     @property
-    def recall(self) -> np.ndarray:
-        """The fraction of each class's examples that were recognised, NaN without an example."""
-        return divided(self.counts.diagonal(), self.counts.sum(1))
+    def rates(self) -> np.ndarray:
+        """Recall, precision and F1 of each class: float64 [3, classes].
 
-    @property
-    def precision(self) -> np.ndarray:
-        """The fraction of each class's predictions that were right, NaN without a prediction."""
-        return divided(self.counts.diagonal(), self.counts.sum(0))
-
-    @property
-    def f1(self) -> np.ndarray:
-        """The harmonic mean of precision and recall, NaN without example and prediction."""
-        return divided(2 * self.counts.diagonal(), self.counts.sum(0) + self.counts.sum(1))
-
-
-def divided(counts: np.ndarray, totals: np.ndarray) -> np.ndarray:
-    """Returns the quotients, NaN where a total is 0."""
-    return np.divide(counts, totals, out=np.full(len(counts), np.nan), where=totals > 0)
+        The fraction of its examples that were recognised, NaN without an example; that of its
+        predictions that were right, NaN without a prediction; their harmonic mean, NaN without any.
+        """
+        right, true, predicted = self.counts.diagonal(), self.counts.sum(1), self.counts.sum(0)
+        parts = np.stack([right, right, 2 * right])
+        totals = np.stack([true, predicted, true + predicted])
+        return np.divide(parts, totals, out=np.full(parts.shape, np.nan), where=totals > 0)
 
 
 def count_confusions(session: Session) -> Confusion:
@@ -78,13 +70,9 @@ def describe(confusion: Confusion) -> Iterator[str]:
 def class_rows(confusion: Confusion) -> Iterator[Sequence[str]]:
     """Yields the rows of the table of classes."""
     yield ("class", "examples", "recall", "precision", "f1")
-    columns = (confusion.recall, confusion.precision, confusion.f1)
-    examples = confusion.counts.sum(1)
-    for number, name in enumerate(confusion.class_names):
-        fractions = [
-            "-" if np.isnan(column[number]) else f"{column[number]:.3f}" for column in columns
-        ]
-        yield (name, str(examples[number]), *fractions)
+    columns = (confusion.class_names, confusion.counts.sum(1), confusion.rates.T)
+    for name, examples, rates in zip(*columns, strict=True):
+        yield (name, str(examples), *("-" if np.isnan(one) else f"{one:.3f}" for one in rates))
 
 
 def matrix_lines(confusion: Confusion) -> Iterator[str]:

@@ -30,8 +30,6 @@ class ChatOptions(ModelOptions):
     """The model, and where the questions come from; by default you type them.
 
     Attributes:
-        decoding: how answers are found.
-        devices: the choice of the devices.
         ask: ask these questions in turn, instead of yours (default: none).
         stdin: print one answer per input line; TABs separate turns.
     """

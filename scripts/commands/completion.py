@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import itertools
 from typing import Any, Literal
 
 from towers.ground.extras import import_extra
@@ -38,24 +39,13 @@ def run(options: CompletionOptions) -> int:
     from towers.scripts.main import build_parser
 
     parser = build_parser()
-    for command in commands_of(parser):
-        for action in command._actions:
-            add_values(action, {"files": shtab.FILE, "folders": shtab.DIRECTORY})
+    kinds: dict[Any, Any] = dict.fromkeys(PATHS, shtab.FILE)
+    kinds |= dict.fromkeys(FOLDERS, shtab.DIRECTORY)
+    (commands,) = (one for one in parser._actions if isinstance(one, argparse._SubParsersAction))
+    for action in itertools.chain(*(one._actions for one in commands.choices.values())):
+        if action.metavar == "RECIPE":
+            action.choices = recipe_names()
+        elif action.metavar in kinds:
+            action.complete = kinds[action.metavar]
     show(shtab.complete(parser, shell=options.shell))
     return 0
-
-
-def commands_of(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
-    """Returns the parsers of all commands."""
-    (commands,) = (one for one in parser._actions if isinstance(one, argparse._SubParsersAction))
-    return list(commands.choices.values())
-
-
-def add_values(action: argparse.Action, kinds: dict[str, Any]) -> None:
-    """Notes what completes the value of an option: recipes, files or folders."""
-    if action.metavar == "RECIPE":
-        action.choices = recipe_names()
-    elif action.metavar in PATHS:
-        action.complete = kinds["files"]  # type: ignore[attr-defined]
-    elif action.metavar in FOLDERS:
-        action.complete = kinds["folders"]  # type: ignore[attr-defined]

@@ -35,7 +35,6 @@ class DoctorOptions:
     """What to look at.
 
     Attributes:
-        devices: the choice of the devices.
         run_dir: where your runs will be.
         json: print one JSON object as the last line.
     """

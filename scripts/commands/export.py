@@ -32,7 +32,6 @@ class ExportOptions(ModelOptions):
     """The model, and where to export it.
 
     Attributes:
-        decoding: how an exported chatbot answers.
         output: the folder (default: RUN_DIR/export).
         overwrite: replace the export in the folder.
         format: saved_model; or litert (TFLite) or onnx, which adds a file of an image network.

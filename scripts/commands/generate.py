@@ -45,8 +45,6 @@ class GenerateOptions(ModelOptions):
     """The text to generate.
 
     Attributes:
-        sampling: of the words.
-        devices: the choice of the devices.
         prompt: words separated by spaces.
         length: number of words after the prompt.
         num_samples: number of texts to write.

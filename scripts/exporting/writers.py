@@ -71,11 +71,10 @@ def chatbot_writer(opened: OpenModel, options: SearchOptions) -> Callable[[Path]
 
     def write(folder: Path) -> str:
         answer = decode_questions(opened.model, decoding, opened.text.vocabulary)
-        write_model(opened.model, {"answer": answer}, folder, about_run(opened))
+        write_model(opened.model, {"answer": answer}, folder, about_run(opened), settings)
         opened.text.save(folder / "vocabulary")
         copy_code(folder)
         shutil.copy(PROGRAM, folder / PROGRAM.name)
-        write_settings(settings, folder)
         return f"ask it with: python {{folder}}/{PROGRAM.name}"
 
     return write
@@ -119,10 +118,9 @@ def classifier_writer(options: ModelOptions, file_format: str) -> Callable[[Path
 
     def write(folder: Path) -> str:
         signatures = {"classify": classify_images(session)}
-        title = f"{session.recipe.name}, step {checkpoint.step}"
-        write_model(session.model, signatures, folder, (title, RunDirectory(options.run_dir)))
-        about = {"classes": list(class_names(session)), **(session.data.about or {})}
-        write_settings(about, folder)
+        about = (f"{session.recipe.name}, step {checkpoint.step}", RunDirectory(options.run_dir))
+        settings = {"classes": list(class_names(session)), **(session.data.about or {})}
+        write_model(session.model, signatures, folder, about, settings)
         if file_format in FILES:
             write_file(session, folder / FILES[file_format], file_format)
         return f"its signature classify takes {session.data.test.source.input_description}"
@@ -157,9 +155,9 @@ def language_model_writer(opened: OpenModel, options: SearchOptions) -> Callable
 
     def write(folder: Path) -> str:
         function = continuation(opened.model, decoding, text.unspoken, text.stop)
-        write_model(opened.model, {"continue_prompt": function}, folder, about_run(opened))
+        signatures, settings = {"continue_prompt": function}, {"start_id": text.begin}
+        write_model(opened.model, signatures, folder, about_run(opened), settings)
         text.save(folder / "vocabulary")
-        write_settings({"start_id": text.begin}, folder)
         return "its signature continue_prompt writes text"
 
     return write
@@ -170,14 +168,17 @@ def write_model(
     signatures: dict[str, Callable[..., Any]],
     folder: Path,
     about: tuple[str, RunDirectory],
+    settings: dict[str, Any],
 ) -> None:
-    """Writes `model/`, a SavedModel, `model.weights.h5` and `README.md` into a new folder.
+    """Writes `model/`, a SavedModel, `model.weights.h5`, `README.md` and `settings.json`.
 
     Args:
         signatures: `tf.function`s with an input signature. Each is an attribute of the loaded
             model and a signature of its name; the first is also the default one of TensorFlow
             Serving.
+        folder: a new one.
         about: recipe, step and the run's directory, for README.md.
+        settings: what else a use needs to know.
     """
     use_ops_of_every_device(model)
     module = tf.Module()
@@ -193,6 +194,8 @@ def write_model(
         warnings.simplefilter("ignore", DeprecationWarning)
         model.save_weights(folder / WEIGHTS)
     (folder / "README.md").write_text(readme(signatures, *about), encoding="utf-8")
+    text = json.dumps(settings, indent=2) + "\n"
+    (folder / "settings.json").write_text(text, encoding="utf-8")
 
 
 def check_room(model: keras.Model, folder: Path) -> None:
@@ -234,12 +237,6 @@ def readme(signatures: dict[str, Callable[..., Any]], title: str, directory: Run
         table = "\n".join(["| | name | dtype | shape |", "|---|---|---|---|", *rows])
         lines += [f"## Signature `{name}`", table]
     return "\n\n".join(lines) + "\n"
-
-
-def write_settings(settings: dict[str, Any], folder: Path) -> None:
-    """Writes `settings.json`."""
-    text = json.dumps(settings, indent=2) + "\n"
-    (folder / "settings.json").write_text(text, encoding="utf-8")
 
 
 def use_ops_of_every_device(model: keras.Model) -> None:

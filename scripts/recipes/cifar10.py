@@ -13,18 +13,15 @@ Expected: 91.8 % test accuracy (seed 0) on pixels that went through JPEG of qual
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from towers.scripts.recipes.shapes import ImageFields, image_data, make_tower_fn
+from towers.scripts.recipes.shapes import ImageFields, image_data, image_sets, make_tower_fn
 from towers.scripts.training import fields as common
 from towers.scripts.training.recipe import Data, Recipe
 
 if TYPE_CHECKING:
     import keras
-
-    from towers.data.images.image_set import ImageSet
 
 NUM_CLASSES, TUTORIAL_SIZE = 10, 24
 
@@ -60,20 +57,11 @@ class Fields(ImageFields):
     weight_decay: Annotated[float, common.NOT_NEGATIVE] = 0.00133
 
 
-def load(folder: Path, split: str) -> ImageSet:
-    """Returns CIFAR-10's training or test images."""
-    from towers.data.images import cifar10 as cifar10_files
-
-    return cifar10_files.load(folder, split)
-
-
-def make_data(
-    fields: Fields, folder: Path, seed: int, *, load: Callable[[Path, str], ImageSet] = load
-) -> Data:
+def make_data(fields: Fields, folder: Path, seed: int, *, name: str = "cifar10") -> Data:
     """Returns the batches: normalised per channel, for training distorted as the fields say."""
     from towers.data.images import augmentation
 
-    train, test = (load(folder, split) for split in ("train", "test"))
+    train, test = image_sets(name, folder)
     if fields.network == "tutorial":
         changed, plain = augmentation.tutorial_training(), augmentation.tutorial_evaluation()
     else:

@@ -37,9 +37,8 @@ class Fields(shapes.ImageFields):
 def make_data(fields: Fields, folder: Path, seed: int) -> Data:
     """Returns the batches, normalised per channel; padded, cropped and flipped for training."""
     from towers.data.images import augmentation
-    from towers.data.images import cifar10 as cifar10_files
 
-    train, test = (cifar10_files.load(folder, split) for split in ("train", "test"))
+    train, test = shapes.image_sets("cifar10", folder)
     moments = augmentation.channel_moments(train.images)
     augmented = augmentation.resnet_training(*moments)
     plain = augmentation.resnet_evaluation(*moments)

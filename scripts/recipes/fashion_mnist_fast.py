@@ -26,8 +26,6 @@ RECIPE = dataclasses.replace(
         weight_decay=0.00133,
     ),
     data_set="fashion_mnist",
-    make_data=functools.partial(
-        cifar10.make_data, load=functools.partial(mnist.load, name="fashion_mnist")
-    ),
+    make_data=functools.partial(cifar10.make_data, name="fashion_mnist"),
     make_model=functools.partial(cifar10.make_model, shape=mnist.INPUT_SHAPE),
 )

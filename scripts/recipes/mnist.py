@@ -13,7 +13,7 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from towers.scripts.recipes.shapes import ImageFields, image_data, make_tower_fn
+from towers.scripts.recipes.shapes import ImageFields, image_data, image_sets, make_tower_fn
 from towers.scripts.training import fields as common
 from towers.scripts.training.recipe import Data, Recipe
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     import keras
 
     from towers.data.images import augmentation
-    from towers.data.images.image_set import ImageSet
 
 INPUT_SHAPE, NUM_CLASSES = (28, 28, 1), 10
 
@@ -47,18 +46,11 @@ class Fields(ImageFields):
     label_smoothing: Annotated[float, common.FRACTION] = 0.0
 
 
-def load(folder: Path, split: str, *, name: str = "mnist") -> ImageSet:
-    """Returns the training or test images of a data set in MNIST's format."""
-    from towers.data.images import idx
-
-    return idx.load(folder, split, name=name)
-
-
 def make_data(fields: Fields, folder: Path, seed: int, *, name: str = "mnist") -> Data:
     """Returns the batches, pixels in [0, 1]."""
     from towers.data.images import augmentation
 
-    train, test = (load(folder, split, name=name) for split in ("train", "test"))
+    train, test = image_sets(name, folder)
     scaled = augmentation.scaled()
     augmented = augmentation.Transform(scaled.operations + shifts(fields.augmentation))
     return image_data(fields, seed, (train, augmented), (test, scaled))

@@ -8,6 +8,7 @@ Expected: 91.0 % test accuracy (10 epochs) in 20 seconds on two CPU cores
 from __future__ import annotations
 
 import dataclasses
+import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -53,13 +54,19 @@ class Fields(ImageFields):
 def make_data(fields: Fields, folder: Path | None, seed: int) -> Data:
     """Returns the batches, pixels in [0, 1]; without a folder those of the embedded files."""
     from towers.data.images import augmentation
-    from towers.data.images import cifar10 as cifar10_files
     from towers.data.samples import shapes
 
-    folder = folder or shapes.folder()
-    train, test = (cifar10_files.load(folder, split) for split in ("train", "test"))
+    train, test = image_sets("cifar10", folder or shapes.folder())
     scaled = augmentation.scaled()
     return image_data(fields, seed, (train, scaled), (test, scaled))
+
+
+def image_sets(name: str, folder: Path) -> tuple[ImageSet, ImageSet]:
+    """Returns the training and the test images of a data set: cifar10, or one in MNIST's format."""
+    from towers.data.images import cifar10, idx
+
+    load = cifar10.load if name == "cifar10" else functools.partial(idx.load, name=name)
+    return load(folder, "train"), load(folder, "test")
 
 
 def image_data(

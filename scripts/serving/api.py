@@ -10,6 +10,7 @@ import json
 import logging
 import time
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any
 
 from fastapi import APIRouter, Depends, FastAPI, Request
@@ -30,7 +31,6 @@ from towers.scripts.serving.chat_request import (
 )
 from towers.scripts.serving.chat_response import completion, events
 from towers.scripts.serving.options import ServeOptions
-from towers.scripts.serving.page import FILES, FOLDER, HEADERS
 from towers.scripts.serving.served_chatbot import Replies, ServedChatbot
 from towers.scripts.shown import show
 
@@ -39,6 +39,28 @@ CLOSE = {"Connection": "close"}
 LONGEST_PATH = 200  # Characters in a line of the log.
 BUG = "This is a bug in the server; its log says more."
 LOGGER = logging.getLogger("uvicorn.error")  # Uvicorn prints its errors.
+PAGE = Path(__file__).parent / "page"
+# The address of each file of the page, its name and its type.
+FILES = {
+    "/": ("index.html", "text/html"),
+    "/chat.css": ("chat.css", "text/css"),
+    "/chat.js": ("chat.js", "text/javascript"),
+    "/icon.svg": ("icon.svg", "image/svg+xml"),
+}
+# For the page nothing from elsewhere, nothing inline, no frame around it.
+CONTENT_SECURITY_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+PAGE_HEADERS = {
+    "Content-Security-Policy": CONTENT_SECURITY_POLICY,
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Cache-Control": "no-cache",
+}
 
 
 def make_app(service: Service) -> ASGIApp:
@@ -52,7 +74,7 @@ def make_app(service: Service) -> ASGIApp:
     app.include_router(api)
     app.add_api_route("/healthz", service.health, dependencies=checked)
     for address, (name, media_type) in FILES.items():
-        send = sender((FOLDER / name).read_bytes(), media_type)
+        send = sender((PAGE / name).read_bytes(), media_type)
         app.add_api_route(address, send, methods=["GET", "HEAD"], dependencies=checked)
     app.add_exception_handler(RefusedError, send_refusal)
     app.add_exception_handler(HTTPException, send_http_error)
@@ -275,7 +297,7 @@ def sender(content: bytes, media_type: str) -> Any:
     """Returns the function that sends a file of the page."""
 
     async def send() -> Response:
-        return Response(content, media_type=media_type, headers=HEADERS)
+        return Response(content, media_type=media_type, headers=PAGE_HEADERS)
 
     return send
 

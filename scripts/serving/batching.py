@@ -43,7 +43,7 @@ class Batcher(contextlib.AbstractContextManager["Batcher"]):
 
     While one batch is decoded the next one gathers, so nothing waits for a batch to fill. A batch
     whose questions are all cancelled ends at once, in the middle of TensorFlow's loop. Leave the
-    batcher's scope and what waits is answered before the thread ends.
+    batcher's scope and what waits is answered before the thread ends; it takes no more questions.
 
     Args:
         answer: returns an answer to each question of a batch; only the thread calls it.
@@ -61,15 +61,12 @@ class Batcher(contextlib.AbstractContextManager["Batcher"]):
         self._thread = threading.Thread(target=self._work, name="batcher", daemon=True)
         self._thread.start()
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def submit(self, question: Any, group: Hashable, rows: int = 1) -> Future[Any]:
         """Returns the future of an answer; cancel it, and the question is forgotten.
 
         Raises:
             FullError: too many wait.
-            ClosedError: after `close`.
+            ClosedError: after the scope's end.
         """
         job = Job(question, group, rows, Future())
         with self._changed:
@@ -89,8 +86,7 @@ class Batcher(contextlib.AbstractContextManager["Batcher"]):
             )
             return len(self._waiting)
 
-    def close(self) -> None:
-        """Answers what waits and ends the thread; takes no more questions."""
+    def __exit__(self, *_: object) -> None:
         with self._changed:
             self._closed = True
             self._changed.notify()

@@ -44,9 +44,6 @@ class ServeOptions(ModelOptions):
     """The model, and where and for whom the service listens.
 
     Attributes:
-        limits: of the service.
-        decoding: how answers are found.
-        devices: the choice of the devices.
         host: where to listen (default: 127.0.0.1, this machine only).
         port: port; 0 takes any free one.
         token_file: clients must send the token in this file (default: the one in the environment

@@ -175,7 +175,7 @@ def measure_processes(recipe: Recipe, options: BenchmarkOptions) -> list[InputTi
         OSError: a file cannot be read.
     """
     numbers = options.input or ()
-    if not numbers or min(numbers) < 1:
+    if min(numbers) < 1:
         raise ValueError(
             f"--input takes numbers of processes, each at least 1. Received {list(numbers)}."
         )

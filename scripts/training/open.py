@@ -73,7 +73,7 @@ def open_run(plan: Plan, before: dict[str, Any] | None) -> Iterator[OpenRun]:
             record,
             output,
             # A short training reports at its end: otherwise it would leave no curve of any tower.
-            report_every=max(1, min(options.periods.report_every, total_steps)),
+            report_every=min(options.periods.report_every, total_steps),
             keep=options.periods.keep_checkpoints,
         )
         closing.callback(files.curves.close)

@@ -59,7 +59,6 @@ class RecipeOptions:
     Attributes:
         recipe: see `towers recipes`.
         overrides: any other field of the recipe (default: see `towers recipes RECIPE`).
-        text: for the recipes that read some.
     """
 
     recipe: Annotated[str, "RECIPE"]
@@ -179,7 +178,6 @@ class TrainOptions:
     """Everything about a training besides its recipe.
 
     Attributes:
-        devices, engine, periods, output: the groups.
         run_dir: folder; {n} becomes the first free number (default: runs/RECIPE).
         data: the data's folder, or files (default: datasets/...).
         seed: seed of the initial values, the order of the data and all random numbers.
@@ -288,8 +286,6 @@ class EvaluateOptions(ModelOptions):
     """The evaluation of a run.
 
     Attributes:
-        devices: the choice of the devices.
-        decoding: how a chatbot answers.
         data: the folder or the files (default: those of the training).
         batch_size: examples in one batch (default: the run's).
         overrides: a field, such as part=test (default: the run's).

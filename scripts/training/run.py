@@ -6,7 +6,6 @@ import contextlib
 import shlex
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import towers
 from towers.scripts.options.flags import words_to_continue
@@ -37,7 +36,8 @@ def run_recipe(recipe: Recipe, options: TrainOptions, after_save: Callable[[], N
         with wrong_input():
             plan = plan_run(recipe, options)
             if plan.is_chief:  # Of several processes it alone writes the run's files.
-                scope.enter_context(plan.directory.locked())
+                with plan.directory.named_failure():
+                    scope.enter_context(towers.checkpoints.locked(plan.directory.path))
             before = plan.directory.find_run(plan.record, overwrite=options.overwrite)
             try:
                 opened = scope.enter_context(open_run(plan, before))
@@ -57,8 +57,11 @@ class Training(OpenRun):
         if self.session.processes.is_chief:
             if not self.updates.position.step:
                 self.files.curves.write_graph(self.updates.step.graph)
-            name, values = str(self.plan.directory.path), hyperparameters(self.record)
-            self.files.curves.write_hyperparameters(EVALUATION, values, name=name)
+            names = ("recipe", "seed", "precision", "batch_norm", "updates", "parameters")
+            own = {name: self.record[name] for name in names}
+            self.files.curves.write_hyperparameters(
+                EVALUATION, {**own, **self.record["fields"]}, name=str(self.plan.directory.path)
+            )
             self._save()  # If it goes on from its best: it was killed before it saved that step.
         with self.files.checkpoints, towers.actions.stop_on_signals() as signals:
             actions: list[towers.actions.Action] = [*self._actions(after_save), signals]
@@ -86,8 +89,10 @@ class Training(OpenRun):
         return reason
 
     def _run(self, trainer: towers.Trainer) -> str:
-        try:
-            self._check_patience()  # A run that stopped early has nothing left to do.
+        early = self.plan.options.periods.early_stopping
+        try:  # A run that stopped early has nothing left to do; of several, only the chief knows.
+            if early is not None and self.session.processes.count == 1:
+                self.files.best.check(early)
         except towers.StopTraining as stop:
             return str(stop)
         steps = self.plan.options.steps
@@ -101,12 +106,6 @@ class Training(OpenRun):
             if reason in SIGNAL_CODES:
                 return reason
         return trainer.train(epochs=epochs, steps=steps)
-
-    def _check_patience(self) -> None:
-        """Raises StopTraining if a continued run has stopped early; only the chief would know."""
-        early = self.plan.options.periods.early_stopping
-        if early is not None and self.session.processes.count == 1:
-            self.files.best.check(early)
 
     def _actions(self, after_save: Callable[[], None] | None) -> Iterator[towers.actions.Action]:
         """Yields the actions in the order in which they run."""
@@ -214,9 +213,3 @@ class Training(OpenRun):
         elif reason in SIGNAL_CODES:
             again = words_to_continue(sys.argv[1:], str(self.plan.directory.path))
             self.output.write(f"continue with: towers {shlex.join(again)}")
-
-
-def hyperparameters(record: dict[str, Any]) -> dict[str, Any]:
-    """Returns a run's settings by name, as TensorBoard shows them."""
-    names = ("recipe", "seed", "precision", "batch_norm", "updates", "parameters")
-    return {**{name: record[name] for name in names}, **record["fields"]}

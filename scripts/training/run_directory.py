@@ -100,19 +100,16 @@ class RunDirectory:
         return next(one for n in numbers if not os.path.lexists(one := f"{path}-{n}"))
 
     @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
-        """The scope in which no other process trains here.
-
-        Raises:
-            ValueError: another one does.
-            OSError: the directory cannot be written.
-        """
-        with contextlib.ExitStack() as lock:
-            try:
-                lock.enter_context(towers.checkpoints.locked(self.path))
-            except OSError as error:
-                raise self.failure(error) from error
+    def named_failure(self) -> Iterator[None]:
+        """The scope in which an OSError is raised again with why the directory cannot be used."""
+        try:
             yield
+        except OSError as error:
+            reason = "it is a file" if self.path.is_file() else error.strerror
+            raise OSError(
+                f"The run directory {self.path} cannot be made or written: {reason}. Choose "
+                "another with --run-dir."
+            ) from error
 
     def find_run(self, record: dict[str, Any], *, overwrite: bool = False) -> dict[str, Any] | None:
         """Returns what the run here recorded if it goes on, or None where one may begin.
@@ -162,10 +159,8 @@ class RunDirectory:
         """
         if before is None:
             self._clear()
-        try:
+        with self.named_failure():
             towers.checkpoints.record_start(self.path, record, devices, before, num_processes)
-        except OSError as error:
-            raise self.failure(error) from error
 
     def _clear(self) -> None:
         """Removes the run, run.json last, so that a process that is killed in between can go on.
@@ -177,14 +172,6 @@ class RunDirectory:
         remove_files(self.summaries, CURVE)
         for file in (self.config, self.metrics, self._record):
             file.unlink(missing_ok=True)
-
-    def failure(self, error: OSError) -> OSError:
-        """Returns an error that says why the directory cannot be used."""
-        reason = "it is a file" if self.path.is_file() else error.strerror
-        return OSError(
-            f"The run directory {self.path} cannot be made or written: {reason}. Choose another "
-            "with --run-dir."
-        )
 
     def read(self) -> dict[str, Any]:
         """Returns the contents of run.json; ValueError if there is no run, or it is damaged."""

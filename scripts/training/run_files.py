@@ -79,16 +79,15 @@ class RunFiles:
     def _best_of(self, checkpoint: towers.checkpoints.Checkpoint) -> towers.actions.Best:
         """Returns the best evaluation up to a checkpoint, or none if its weights are lost."""
         best = towers.actions.Best(**checkpoint.state["best"])
-        path = self.checkpoints.best_path
-        if not self._session.data.chooses:  # An earlier release chose by them.
-            return towers.actions.Best(best.metric, best.maximize)
-        if best.value is None or self.checkpoints.has_best:
-            return best
-        warnings.warn(
-            f"{path} is missing or damaged; the next evaluation counts as the best so far.",
-            RuntimeWarning,
-            stacklevel=3,
-        )
+        if self._session.data.chooses:  # Otherwise an earlier release chose by them.
+            if best.value is None or self.checkpoints.has_best:
+                return best
+            warnings.warn(
+                f"{self.checkpoints.best_path} is missing or damaged; the next evaluation counts "
+                "as the best so far.",
+                RuntimeWarning,
+                stacklevel=3,
+            )
         return towers.actions.Best(best.metric, best.maximize)
 
     def broadcast(self) -> None:
@@ -97,12 +96,10 @@ class RunFiles:
         The curves of the other processes' towers begin their first mean anew.
         """
         processes, num_towers = self._session.processes, len(self._session.devices.towers)
-        if processes.count > 1:
-            self._updates.take_from_chief()
-            chiefs = processes.of_chief(towers.actions.unreported([self.reporting]))
-            if not processes.is_chief:
-                towers.actions.restore_unreported([self.reporting], chiefs, same_towers=False)
+        self._updates.take_from_chief()
+        chiefs = processes.of_chief(towers.actions.unreported([self.reporting]))
         if not processes.is_chief:
+            towers.actions.restore_unreported([self.reporting], chiefs, same_towers=False)
             step = self._updates.position.step
             first = processes.first_tower(num_towers)
             for tower in range(first, first + num_towers):

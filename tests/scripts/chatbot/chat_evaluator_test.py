@@ -23,21 +23,21 @@ def make_evaluator(folder, num_answers, **values):
 @pytest.mark.parametrize(("num_answers", "limit"), [(10, 4), (7, 7), (3, 1)])
 def test_questions_to_tune_with_are_not_asked(tmp_path, num_answers, limit):
     evaluator = make_evaluator(tmp_path, num_answers, exam_questions=limit)
-    evaluator.answer_by(Silent(), 0)
-    asked, others = evaluator._exchanges(limit), evaluator.unasked_exchanges()
+    evaluator.answerer = Silent()
+    others = evaluator.exchanges_to_tune()
+    asked = evaluator._exchanges(evaluator.num_questions)
     said = [one.reference for one in (*asked, *others)]
     assert len(set(said)) == len(said)
-    assert len(asked) <= limit and len(others) <= limit
-    assert bool(others) == (num_answers > limit)
+    assert 0 < len(asked) <= limit and 0 < len(others) <= limit
 
 
 @pytest.mark.parametrize(("limit", "asked"), [(1000, 5), (10, 5), (3, 3)])
 def test_half_of_the_questions_are_left_to_tune_with(tmp_path, limit, asked):
     evaluator = make_evaluator(tmp_path, 10, exam_questions=limit)
-    evaluator.answer_by(Silent(), 0)
-    evaluator.spare_questions()
+    evaluator.answerer = Silent()
+    others = evaluator.exchanges_to_tune()
     assert evaluator.evaluate([].append)["asked"] == asked
-    assert len(evaluator.unasked_exchanges()) >= min(asked, 3)
+    assert len(others) >= min(asked, 3)
 
 
 class Silent:

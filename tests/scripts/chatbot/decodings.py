@@ -71,7 +71,7 @@ def decode_each_way(given: argparse.Namespace) -> dict[str, Any]:
             searches[name] = dataclasses.replace(kinds[kind], mmi=second)
     own = evaluator.answerer
     for name, options in searches.items():
-        evaluator.answer_by(own, 0)
+        evaluator.answerer, evaluator.seed = own, 0
         print(decode_with(session, options, tune=options.mmi is not None), flush=True)
         print(row(name, evaluator.evaluate(lambda line: None)), flush=True)
         ways[name] = evaluator._ask(pairs)

@@ -13,11 +13,11 @@ COUNTS = np.array([[3, 1, 0], [0, 0, 0], [2, 0, 4]])
 
 def test_shares_of_each_class():
     confusion = Confusion(("cat", "dog", "fish"), COUNTS)
-    np.testing.assert_allclose(confusion.recall, [3 / 4, np.nan, 4 / 6])
-    np.testing.assert_allclose(confusion.precision, [3 / 5, 0, 1])
+    np.testing.assert_allclose(confusion.rates[0], [3 / 4, np.nan, 4 / 6])
+    np.testing.assert_allclose(confusion.rates[1], [3 / 5, 0, 1])
     precision, recall = 3 / 5, 3 / 4
     f1 = 2 * precision * recall / (precision + recall)
-    np.testing.assert_allclose(confusion.f1, [f1, 0, 8 / 10])
+    np.testing.assert_allclose(confusion.rates[2], [f1, 0, 8 / 10])
 
 
 def test_the_classes_are_shown():

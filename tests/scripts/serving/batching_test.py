@@ -119,11 +119,10 @@ def test_decoding_ends_when_nobody_waits_for_it():
 
 
 def test_closing_answers_what_waits_and_refuses_what_comes(model):
-    batcher = Batcher(model, max_batch=4, max_waiting=6)
-    first = busy(batcher, model)
-    waiting = batcher.submit(1, "a")
-    model.may_end.release(2)
-    batcher.close()
+    with Batcher(model, max_batch=4, max_waiting=6) as batcher:
+        first = busy(batcher, model)
+        waiting = batcher.submit(1, "a")
+        model.may_end.release(2)
     assert (first.result(0), waiting.result(0)) == (0, 2)
     with pytest.raises(ClosedError):
         batcher.submit(2, "a")
