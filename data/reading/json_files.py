@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from towers.data.compression import decoded
-from towers.data.reading.chats import dialogues_of, parts_of
+from towers.data.reading.chats import SHOWN_KEYS, dialogues_of, parts_of
 from towers.data.reading.dialogue_file import MAX_RECORD_CHARACTERS, Dialogue, DialogueFile, Line
 from towers.data.reading.message_records import message_of
 from towers.data.reading.records import not_a_dialogue, turns_of
@@ -23,7 +23,6 @@ _BETWEEN = re.compile(r"[\s,]*")
 _SIDE_BY_SIDE = re.compile(
     r"(?<=['\"])\s+['\"]"
 )  # Texts that Python would join, as NumPy prints them.
-_SHOWN_KEYS = 8
 
 
 def looks(line: str) -> bool:
@@ -84,7 +83,7 @@ def read_array(file: DialogueFile) -> Iterator[Dialogue]:
         found = True
         yield dialogue
     if not found and keys:
-        shown = ", ".join(map(repr, keys[:_SHOWN_KEYS]))
+        shown = ", ".join(map(repr, keys[:SHOWN_KEYS]))
         raise ValueError(
             f"{file.path}: expected records with messages, or with question and answer, found an "
             f"object with the keys {shown}. Name the keys of question and answer with --set "
