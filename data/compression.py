@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from towers.data.text.files import reason_of
+from towers.data.folders import reason_of
 from towers.ground.extras import import_extra
 
 Progress = Callable[[int], None]

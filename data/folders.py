@@ -71,6 +71,11 @@ def open_file(path: str | os.PathLike[str]) -> BinaryIO:
     return open(path, "rb")
 
 
+def reason_of(error: BaseException) -> str:
+    """Returns why a file could not be read: the system's words without number and name."""
+    return getattr(error, "strerror", None) or str(error)
+
+
 def hash_file(path: str | os.PathLike[str], state: Any) -> str:
     """Adds a file's content to a state of `hashlib`; returns its digest in hexadecimal."""
     with open_file(path) as file:

@@ -64,11 +64,7 @@ class AWDLanguageModel(LanguageModel):
     ):
         super().__init__(name=name, **options)
         check_at_least(
-            1,
-            vocabulary_size=vocabulary_size,
-            embedding_size=embedding_size,
-            hidden_size=hidden_size,
-            num_layers=num_layers,
+            1, embedding_size=embedding_size, hidden_size=hidden_size, num_layers=num_layers
         )
         check_fraction(
             dropout_rate=dropout_rate,

@@ -132,7 +132,7 @@ def forward_sums(
         return tuple(total + part for total, part in zip(sums, own, strict=True))
 
     chunks = cut(tokens, chunk_size)
-    return TokenSums(*over_chunks(add, chunks, [zeros(tokens), zeros(tokens)]))
+    return TokenSums(*over_chunks(add, chunks, [tf.zeros([], tokens.weights.dtype)] * 2))
 
 
 def sums_and_gradients(
@@ -159,7 +159,8 @@ def sums_and_gradients(
     chunks = cut(tokens, chunk_size)
     parts = tf.TensorArray(tokens.hidden.dtype, num_chunks(chunks), infer_shape=False)
     of_weights = [at_least_float32(tf.zeros_like(one)) for one in (kernel, bias)]
-    initial = [zeros(tokens), zeros(tokens), *of_weights, parts]
+    zero = tf.zeros([], tokens.weights.dtype)
+    initial = [zero, zero, *of_weights, parts]
     loss, correct, of_kernel, of_bias, parts = over_chunks(add, chunks, initial)
     of_hidden = tf.reshape(parts.stack(), tf.shape(chunks.hidden))
     return TokenSums(loss, correct), (joined(of_hidden, tokens.hidden), of_kernel, of_bias)
@@ -309,8 +310,3 @@ def may_run_on_gpu(tensor: tf.Tensor) -> bool:
     """Returns whether the tensor's device is a GPU, or is left to a TensorFlow that has GPUs."""
     kind = device_type(tensor.device)
     return bool(tf.config.list_logical_devices("GPU")) if kind is None else kind == "GPU"
-
-
-def zeros(tokens: Chunk) -> tf.Tensor:
-    """Returns a scalar zero of the weights' dtype."""
-    return tf.zeros([], tokens.weights.dtype)

@@ -48,9 +48,7 @@ class RNNLanguageModel(LanguageModel):
         **options: Any,
     ):
         super().__init__(name=name, **options)
-        check_at_least(
-            1, vocabulary_size=vocabulary_size, hidden_size=hidden_size, num_layers=num_layers
-        )
+        check_at_least(1, hidden_size=hidden_size, num_layers=num_layers)
         check_fraction(dropout_rate=dropout_rate)
         check_above_0(initial_scale=initial_scale)
         self.vocabulary_size = vocabulary_size

@@ -83,7 +83,6 @@ class Seq2Seq(AnsweringModel):
         super().__init__(name=name, **options)
         check_at_least(
             1,
-            vocabulary_size=vocabulary_size,
             embedding_size=embedding_size,
             hidden_size=hidden_size,
             encoder_layers=encoder_layers,

@@ -117,7 +117,6 @@ class Transformer(AnsweringModel):
         super().__init__(name=name, **options)
         check_at_least(
             1,
-            vocabulary_size=vocabulary_size,
             feed_forward_size=feed_forward_size,
             encoder_layers=encoder_layers,
             decoder_layers=decoder_layers,

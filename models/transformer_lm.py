@@ -110,13 +110,7 @@ class TransformerLanguageModel(LanguageModel):
         **options: Any,
     ):
         super().__init__(name=name, **options)
-        check_at_least(
-            1,
-            vocabulary_size=vocabulary_size,
-            feed_forward_size=feed_forward_size,
-            num_layers=num_layers,
-            window=window,
-        )
+        check_at_least(1, feed_forward_size=feed_forward_size, num_layers=num_layers)
         check_fraction(dropout_rate=dropout_rate)
         check_choice("feed_forward", feed_forward, FEED_FORWARDS)
         gated = feed_forward == "swiglu"

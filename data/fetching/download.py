@@ -18,8 +18,7 @@ from typing import BinaryIO
 from tqdm import tqdm
 
 from towers.data.fetching.data_sets import DATA_SETS, RemoteFile
-from towers.data.folders import hash_file
-from towers.data.text.files import reason_of
+from towers.data.folders import hash_file, reason_of
 from towers.ground.arguments import check_choice
 from towers.ground.durable import make_folder, publish
 from towers.ground.locks import is_at, lock

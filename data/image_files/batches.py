@@ -178,18 +178,16 @@ class Pictures:
     def _labels(self) -> Callable[[tf.Tensor], tf.Tensor]:
         """The function from the number of an example to its labels."""
         given = self.part.labels
-        if not self.several_labels:
+        if not (self.several_labels or self.mixup):
             single = tf.constant(np.array([one for (one,) in given], np.int32))
-            if not self.mixup:
-                return lambda row: tf.gather(single, row)
-            return lambda row: tf.one_hot(tf.gather(single, row), self.num_classes)
+            return lambda row: tf.gather(single, row)
         numbers = tf.ragged.constant(given, tf.int32, ragged_rank=1)
-        return lambda row: tf.reduce_max(
-            tf.concat(
-                [tf.zeros([1, self.num_classes]), tf.one_hot(numbers[row], self.num_classes)], 0
-            ),
-            axis=0,
-        )
+
+        def in_all_classes(row: tf.Tensor) -> tf.Tensor:
+            of_each = tf.one_hot(numbers[row], self.num_classes, on_value=True, off_value=False)
+            return tf.cast(tf.reduce_any(of_each, 0), tf.float32)
+
+        return in_all_classes
 
 
 def key_of(epoch: Epoch) -> tf.Tensor:

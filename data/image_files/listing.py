@@ -361,10 +361,5 @@ def kind_of_boxes(folder: Path) -> str:
 
 
 def pictures_below(folder: Path) -> Iterator[Path]:
-    """Yields the picture files of a folder and of those in it, sorted, hidden ones left out.
-
-    Raises:
-        ValueError: a link leads back to a folder that it is in.
-        OSError: a folder cannot be read.
-    """
+    """Yields the pictures among `files_below`, in their order; raises as that does."""
     return (path for path in files_below(folder) if path.name.lower().endswith(SUFFIXES))

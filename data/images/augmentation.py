@@ -19,7 +19,8 @@ from towers.ground.random_numbers import uniform_table
 
 def scaled() -> Transform:
     """Returns the deterministic transform for MNIST-like images, to [0, 1]."""
-    return Transform((scale(),))
+    scale = Operation(0, lambda images, uniforms: tf.cast(images, tf.float32) / 255.0)
+    return Transform((scale,))
 
 
 def tutorial_training(*, size: int = 24) -> Transform:
@@ -144,11 +145,6 @@ class Transform:
             images = operation.apply(images, uniforms[:, first : first + operation.num_uniforms])
             first += operation.num_uniforms
         return tf.cast(images, tf.float32)
-
-
-def scale() -> Operation:
-    """Maps 0..255 to [0, 1]."""
-    return Operation(0, lambda images, uniforms: tf.cast(images, tf.float32) / 255.0)
 
 
 def standardize() -> Operation:

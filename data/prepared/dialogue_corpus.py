@@ -87,18 +87,14 @@ class DialogueCorpus(Corpus[TextCodec]):
         answers = (
             self.tokens[start:stop].tobytes() for start, stop in zip(starts, stops, strict=True)
         )
-        common = Counter(answers).most_common(NUM_COMMON)
+        common, size = Counter(answers).most_common(NUM_COMMON), len(self.text.vocabulary)
         shares = {content: number / len(pairs) for content, number in common if number > 1}
         shown = [
             f"{self.text.decode(np.frombuffer(content, self.tokens.dtype).tolist())!r} {share:.0%}"
             for content, share in shares.items()
-            if share >= LEAST_SHARE and np.frombuffer(content, self.tokens.dtype).max() < self._size
+            if share >= LEAST_SHARE and np.frombuffer(content, self.tokens.dtype).max() < size
         ]
         return [*found, *([f"the commonest answers: {', '.join(shown)}"] if shown else [])]
-
-    @property
-    def _size(self) -> int:
-        return len(self.text.vocabulary)
 
     def texts(self, pair: Sequence[int]) -> tuple[list[str], str]:
         """Returns the turns of a pair's question, and its answer, as the vocabulary spells them."""
@@ -109,7 +105,7 @@ class DialogueCorpus(Corpus[TextCodec]):
     def _turn(self, turn: int) -> str:
         start, stop = self.offsets[turn], self.offsets[turn + 1]
         ids = self.tokens[start : max(start, stop - 1)].tolist()
-        size = self._size
+        size = len(self.text.vocabulary)
         if not any(one >= size for one in ids):
             return self.text.decode(ids)
         tokens = [

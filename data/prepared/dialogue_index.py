@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from towers.data.prepared.chunks import Chunk, TokenisedChunk
-from towers.data.prepared.filling import TokenFiles
+from towers.data.prepared.journal import JournalledFiles
 
 BEGINS, HELD_OUT, HAS_ROLES, TRAINED = 1, 2, 4, 8  # Bits of the mark of a turn.
 # Of a value of each token, of each turn, and of each chunk its numbers of turns and of tokens.
@@ -29,7 +29,7 @@ def marked(dialogues: Iterable[tuple[bool, Sequence[str]]]) -> Iterator[Chunk]:
             yield Chunk(list(turns), [mark | BEGINS, *[mark] * (len(turns) - 1)])
 
 
-class DialogueIndex(TokenFiles):
+class DialogueIndex(JournalledFiles):
     """The turns of dialogues in files; in memory are their different words alone.
 
     What an earlier process journalled in the folder of the files is kept.

@@ -149,7 +149,7 @@ def _prepare(
                 report = ReadingReport()
                 with Progress("tokenising", num_bytes, write) as progress:
                     chunks = in_chunks(marked(read(report, progress.add)))
-                    letters = fill(index, chunks, own.text, processes, progress, write)
+                    letters = fill(index, index.add, chunks, own.text, processes, progress, write)
                 lines = [*report.lines(), *letters.describe(own.text.language, own.encoding)]
                 unmatched = describe_unmatched(own.text)
                 index.finish([*(lines if report.num_files else []), *unmatched])

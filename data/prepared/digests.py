@@ -11,9 +11,8 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import TypeVar
 
-from towers.data.folders import files_below, hash_file
+from towers.data.folders import files_below, hash_file, reason_of
 from towers.data.text import TextCodec
-from towers.data.text.files import reason_of
 
 Item = TypeVar("Item")
 Identity = tuple[int, int, int, int]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import abc
 import codecs
 import itertools
 import unicodedata
@@ -24,16 +23,9 @@ _MOST_SCRIPTS = 6
 _SHOWN_WORDS = 5
 
 
-class TokenFiles(JournalledFiles, abc.ABC):
-    """Files that take the tokens of one chunk after another; `state` counts the `chunks`."""
-
-    @abc.abstractmethod
-    def add(self, chunk: TokenisedChunk, marks: np.ndarray) -> None:
-        """Writes the tokens of the next chunk, whose texts have marks, uint8."""
-
-
 def fill(
-    files: TokenFiles,
+    files: JournalledFiles,
+    add: Callable[[TokenisedChunk, np.ndarray], None],
     chunks: Iterator[Chunk],
     settings: TextSettings,
     processes: int | None,
@@ -42,7 +34,9 @@ def fill(
 ) -> Letters:
     """Tokenises the chunks, in order, but those whose tokens are in the files already.
 
-    The chunks are the same ones in every call. Returns the letters of the texts.
+    The chunks are the same ones in every call. `add` writes the tokens of the next one, whose texts
+    have marks, uint8, into the files, whose `state` counts the `chunks`. Returns the letters of the
+    texts.
     """
     if files.state["chunks"]:
         number = count_of(files.state["chunks"], "chunk")
@@ -55,7 +49,7 @@ def fill(
     chunks, same = itertools.tee(chunks)  # It keeps those that processes have.
     texts = (chunk.texts for chunk in chunks)
     for tokenised, chunk in zip(tokenise(texts, settings, processes), same, strict=True):
-        files.add(tokenised, np.array(chunk.marks, np.uint8))
+        add(tokenised, np.array(chunk.marks, np.uint8))
         files.state["chunks"] += 1
         if files.is_due:
             files.save()

@@ -22,7 +22,8 @@ from towers.data.prepared.corpus import (
     write_manifest,
 )
 from towers.data.prepared.digests import digest_files, digest_of, identities_of, unchanged
-from towers.data.prepared.filling import TokenFiles, describe_unmatched, fill
+from towers.data.prepared.filling import describe_unmatched, fill
+from towers.data.prepared.journal import JournalledFiles
 from towers.data.prepared.learning import learn_codec
 from towers.data.prepared.passages import ENDS, GOES_ON, passages, passages_of_parts
 from towers.data.prepared.preparation import TextPreparation
@@ -164,7 +165,7 @@ def _prepare(
             Progress("tokenising", num_bytes, write) as progress,
         ):
             chunks = in_chunks(read(report, progress.add))
-            letters = fill(ids, chunks, codec.settings, processes, progress, write)
+            letters = fill(ids, ids.add, chunks, codec.settings, processes, progress, write)
             is_any = report.suggests_other_encoding or codec.settings.as_written
             lines = [
                 *(report.lines() if report.num_files else []),
@@ -213,7 +214,7 @@ def _finish(
     write_manifest(folder, key, summary, {part: [ids.dtype.name] for part in num_tokens}, facts)
 
 
-class TextIds(TokenFiles):
+class TextIds(JournalledFiles):
     """The files of ids of an unfinished corpus; what an earlier process journalled is kept.
 
     Attributes:

@@ -24,7 +24,7 @@ from towers.data.reading.tsv import WRONG_ANSWER, judges
 _TIMES = frozenset(TIMES)
 TREE = ("parent_id", "message_id")
 _DEPTH = 4  # Of objects that hold chats.
-_SHOWN = 8  # Keys of a record that is no dialogue.
+SHOWN_KEYS = 8  # Of a record that is no dialogue.
 _LOOKED_AT = 200  # Records by which it is told what their labels mean.
 NO_TEXT = "messages that are no text"
 
@@ -88,7 +88,6 @@ class Chats:
         for talk in itertools.chain(of_people, self._branches()):
             turns = turns_of_messages(talk, report, me)
             yield from self._file.dialogue(turns, self._line, "conversations without a text")
-        self._messages, self._replies = {}, {}
 
 
 def dialogues_of(
@@ -140,7 +139,7 @@ def _dialogues_of(
         if groups:
             return
         if isinstance(record, Mapping) and not file.report.skipped[flaw]:
-            keys = ", ".join(map(repr, list(record)[:_SHOWN]))
+            keys = ", ".join(map(repr, list(record)[:SHOWN_KEYS]))
             file.report.note(f"{file.path}:{line.number} has the keys {keys}")
     if turns and not layout.columns and is_wrong(record, turns, judged=chats.judged):
         file.skip(WRONG_ANSWER, line)

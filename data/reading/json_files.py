@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from towers.data.compression import decoded
-from towers.data.reading.chats import dialogues_of, parts_of
+from towers.data.reading.chats import SHOWN_KEYS, dialogues_of, parts_of
 from towers.data.reading.dialogue_file import MAX_RECORD_CHARACTERS, Dialogue, DialogueFile, Line
 from towers.data.reading.message_records import message_of
 from towers.data.reading.records import not_a_dialogue, turns_of
@@ -23,7 +23,6 @@ _BETWEEN = re.compile(r"[\s,]*")
 _SIDE_BY_SIDE = re.compile(
     r"(?<=['\"])\s+['\"]"
 )  # Texts that Python would join, as NumPy prints them.
-_SHOWN_KEYS = 8
 
 
 def looks(line: str) -> bool:
@@ -55,14 +54,12 @@ def fits(file: DialogueFile) -> bool:
     if whole is None:
         return True
     records = whole if isinstance(whole, list) else itertools.chain(*parts_of(whole))
-    is_one = isinstance(whole, dict) and (turns_of(whole, file.layout) or _is_message(whole, file))
-    return not is_one and any(
-        turns_of(one, file.layout) or _is_message(one, file) for one in records
-    )
 
+    def is_read(record: Any) -> bool:
+        return bool(turns_of(record, file.layout) or message_of(record, file.layout))
 
-def _is_message(record: Any, file: DialogueFile) -> bool:
-    return message_of(record, file.layout) is not None
+    is_one = isinstance(whole, dict) and is_read(whole)
+    return not is_one and any(map(is_read, records))
 
 
 def read_array(file: DialogueFile) -> Iterator[Dialogue]:
@@ -72,7 +69,6 @@ def read_array(file: DialogueFile) -> Iterator[Dialogue]:
         ValueError: the file is no such thing; the message names the line.
     """
     file.report.num_files += 1
-    before = file.report.num_dialogues
     keys: list[str] = []
 
     def records() -> Iterator[tuple[Line, Any]]:
@@ -86,8 +82,8 @@ def read_array(file: DialogueFile) -> Iterator[Dialogue]:
     for dialogue in dialogues_of(records(), file, flaw):
         found = True
         yield dialogue
-    if not found and file.report.num_dialogues == before and keys:
-        shown = ", ".join(map(repr, keys[:_SHOWN_KEYS]))
+    if not found and keys:
+        shown = ", ".join(map(repr, keys[:SHOWN_KEYS]))
         raise ValueError(
             f"{file.path}: expected records with messages, or with question and answer, found an "
             f"object with the keys {shown}. Name the keys of question and answer with --set "

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from towers.data.compression import Progress, first_bytes
+from towers.data.folders import reason_of
 from towers.data.reading.chats import dialogues_of
 from towers.data.reading.dialogue_file import Dialogue, DialogueFile, Line
 from towers.data.reading.json_files import unpacked
 from towers.data.reading.message_records import message_of
 from towers.data.reading.records import COLUMNS, LIST_KEYS, find_columns
-from towers.data.text.files import reason_of
 from towers.ground.extras import import_extra
 
 MAGIC = b"PAR1"

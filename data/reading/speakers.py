@@ -5,15 +5,14 @@ The Switchboard Dialogue Act Corpus has this format at github.com/NathanDuran/Sw
 
 from __future__ import annotations
 
+import functools
+import itertools
 import re
 from collections.abc import Iterator
-from itertools import groupby
-from operator import itemgetter
 
 from towers.data.reading.dialogue_file import MAX_LINE_CHARACTERS, Dialogue, DialogueFile, Line
 
 FORM = re.compile(r"([^|]{1,100})\|(.*)\|[^|]*")
-
 Utterance = tuple[str, str, Line]  # Speaker, text and line.
 
 
@@ -28,8 +27,15 @@ def read(file: DialogueFile) -> Iterator[Dialogue]:
 
 
 def _turns(file: DialogueFile) -> Iterator[str]:
-    for _, utterances in groupby(_utterances(file), key=itemgetter(0)):
-        yield file.turn(*_joined(utterances))
+    for _, utterances in itertools.groupby(_utterances(file), key=lambda one: one[0]):
+        _, text, line = functools.reduce(_joined, utterances)
+        yield file.turn(text, line)
+
+
+def _joined(one: Utterance, other: Utterance) -> Utterance:
+    """Returns two of a speaker as one; a text that is too long already does not grow."""
+    speaker, text, line = one
+    return one if len(text) > MAX_LINE_CHARACTERS else (speaker, f"{text} {other[1]}", line)
 
 
 def _utterances(file: DialogueFile) -> Iterator[Utterance]:
@@ -39,14 +45,3 @@ def _utterances(file: DialogueFile) -> Iterator[Utterance]:
             yield match[1].strip(), match[2].strip(), line
         else:
             file.skip("lines that are not `speaker|text|act`", line)
-
-
-def _joined(utterances: Iterator[Utterance]) -> tuple[str, Line]:
-    """Returns the joined text and its first line; a text that is too long already does not grow."""
-    _, text, first_line = next(utterances)
-    texts, num_characters = [text], len(text)
-    for _, more, _ in utterances:
-        if num_characters <= MAX_LINE_CHARACTERS:
-            texts.append(more)
-            num_characters += 1 + len(more)
-    return " ".join(texts), first_line

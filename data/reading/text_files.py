@@ -6,7 +6,7 @@ import codecs
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -121,7 +121,9 @@ def find_texts(paths: Iterable[str | os.PathLike[str]], *, code: bool = False) -
     named: list[str | None] = []
     given = list(map(Path, paths))
     for path in given:
-        files = list(_files_in(path, code=code)) if path.is_dir() else [path]
+        files = [path]
+        if path.is_dir():
+            files = [file for file in files_below(path) if _is_text(file, code=code)]
         if not path.exists():
             raise ValueError(
                 f"{path}: expected a file or folder with text, found neither."
@@ -177,10 +179,6 @@ def describe_others(paths: Iterable[str | os.PathLike[str]], *, code: bool = Fal
     names = (name for path in map(Path, paths) if path.is_dir() for name in files_below(path))
     others = Counter(suffix_of(one) for one in names if not _is_text(one, code=code))
     return [f"left out files that are no texts: {format_suffixes(others)}"] if others else []
-
-
-def _files_in(folder: Path, *, code: bool) -> Iterator[Path]:
-    return (path for path in files_below(folder) if _is_text(path, code=code))
 
 
 def _is_text(path: Path, *, code: bool) -> bool:

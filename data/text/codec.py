@@ -11,11 +11,17 @@ from typing import NamedTuple, TypeVar
 from towers.ground.durable import write_file
 from towers.ground.special_ids import PAD, SEPARATOR, UNKNOWN
 
-from .files import read_text
 from .settings import TextSettings
 from .subwords import SUBWORD_FILE
 from .tokenizers import make_tokenizer
-from .vocabulary import Unit, Vocabulary, WordVocabulary, build_vocabulary, build_words
+from .vocabulary import (
+    Unit,
+    Vocabulary,
+    WordVocabulary,
+    build_vocabulary,
+    build_words,
+    read_text,
+)
 
 _SETTINGS_FILE = "text.json"
 _VOCABULARY_FILE = "vocabulary.txt"

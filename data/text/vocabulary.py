@@ -27,7 +27,6 @@ from towers.ground.special_ids import (
     WORD_UNKNOWN,
 )
 
-from .files import read_text
 from .normalisation import is_wide
 
 SPECIALS = ("<pad>", "<start>", "<end>", "<unknown>", "<separator>")
@@ -266,6 +265,19 @@ class WordVocabulary(Vocabulary):
         """Returns the id of a word, WORD_UNKNOWN for one that is not in the vocabulary."""
         whole = self.id_of(token)
         return (self.unknown if whole is None else whole,)
+
+
+def read_text(path: str | Path) -> str:
+    """Returns the text of a file with its line ends unchanged.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is not UTF-8.
+    """
+    try:
+        return Path(path).read_bytes().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: expected UTF-8 text, found {error}.") from error
 
 
 def _copy_line(number: int) -> str:

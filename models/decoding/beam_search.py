@@ -126,9 +126,9 @@ def best_of(first: Hypotheses, second: Hypotheses, count: int) -> Hypotheses:
 
 
 def with_token(ids: tf.Tensor, tokens: tf.Tensor, position: tf.Tensor) -> tf.Tensor:
-    """Returns the ids, [batch, beam, length], with the tokens [batch, beam] at a position."""
-    here = tf.equal(tf.range(tf.shape(ids)[2]), position)
-    return tf.where(here[None, None, :], tokens[:, :, None], ids)
+    """Returns the ids, [..., length], with the tokens [...] at a position."""
+    here = tf.equal(tf.range(tf.shape(ids)[-1]), position)
+    return tf.where(here, tokens[..., None], ids)
 
 
 def penalty(length: int | tf.Tensor, rules: Rules) -> tf.Tensor:

@@ -38,7 +38,7 @@ class Rules(NamedTuple):
         if self.decoding.repetition_penalty != 1.0:
             penalty = self.decoding.repetition_penalty
             penalised = tf.where(logits > 0, logits / penalty, logits * penalty)
-            repeated = occurs_before(generated, position, tf.shape(logits)[1])
+            repeated = completes_ngram(generated, position, 1, tf.shape(logits)[1])
             logits = tf.where(repeated, penalised, logits)
         logits = tf.where(not_allowed, -float("inf"), logits)
         if self.decoding.no_repeat_ngram is not None:
@@ -50,23 +50,12 @@ class Rules(NamedTuple):
         return tf.nn.log_softmax(logits)
 
 
-def occurs_before(
-    generated: tf.Tensor, position: tf.Tensor, vocabulary_size: tf.Tensor
-) -> tf.Tensor:
-    """Returns bool [rows, vocabulary], True for the tokens that occur in a row."""
-    rows, length = tf.unstack(tf.shape(generated))
-    indices = tf.stack([tf.repeat(tf.range(rows), length), tf.reshape(generated, [-1])], 1)
-    counts = tf.cast(tf.tile(tf.range(length) < position, [rows]), tf.int32)
-    shape = tf.stack([rows, vocabulary_size])
-    return tf.scatter_nd(indices, counts, shape) > 0
-
-
 def completes_ngram(
     generated: tf.Tensor, position: tf.Tensor, size: int, vocabulary_size: tf.Tensor
 ) -> tf.Tensor:
     """Returns bool [rows, vocabulary], True for tokens that would complete an n-gram again.
 
-    A row, int32 [length], has `position` tokens.
+    A row, int32 [length], has `position` tokens. With size 1 they are those that occur in it.
     """
     rows, length = tf.unstack(tf.shape(generated))
     # Column j of `same`: whether the n-1 tokens from j on are the last n-1 tokens of the row.

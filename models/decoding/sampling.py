@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from towers.ground.special_ids import PAD
-from towers.models.decoding.beam_search import any_number_of_rows
+from towers.models.decoding.beam_search import any_number_of_rows, with_token
 from towers.models.decoding.options import DecoderStep, Decoding
 from towers.models.decoding.rules import Rules
 
@@ -34,8 +34,7 @@ def generate(
         gained = tf.gather(log_probabilities, tokens, batch_dims=1)
         tokens = tf.where(ended, PAD, tokens)
         scores += tf.where(ended, 0.0, gained)
-        column = tf.one_hot(position, decoding.max_length, on_value=True, off_value=False)
-        generated = tf.where(column[None, :], tokens[:, None], generated)
+        generated = with_token(generated, tokens, position)
         return position + 1, tokens, state, generated, scores, ended | tf.equal(tokens, rules.end)
 
     generated = tf.fill([rows, decoding.max_length], PAD)
