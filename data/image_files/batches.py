@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import os
 from collections.abc import Callable
 
@@ -181,7 +182,8 @@ class Pictures:
         if not (self.several_labels or self.mixup):
             single = tf.constant(np.array([one for (one,) in given], np.int32))
             return lambda row: tf.gather(single, row)
-        numbers = tf.ragged.constant(given, tf.int32, ragged_rank=1)
+        values = np.fromiter(itertools.chain.from_iterable(given), np.int32)
+        numbers = tf.RaggedTensor.from_row_lengths(values, list(map(len, given)))
 
         def in_all_classes(row: tf.Tensor) -> tf.Tensor:
             of_each = tf.one_hot(numbers[row], self.num_classes, on_value=True, off_value=False)
