@@ -42,11 +42,11 @@ class Variant(NamedTuple):
 
 
 def conversations(language: str, part: str) -> list[list[str]]:
-    """Returns the dialogues of a part; some occur again with an unrelated exchange.
+    """Returns the dialogues of a part; some occur again with unrelated ones.
 
     So a chatbot learns to use earlier turns where a question needs them, and to ignore them
-    otherwise. Every twentieth dialogue occurs again after another one, but for those of kinds that
-    are `alone`, or whose contents have few uses. Every third in which something is told and asked
+    otherwise. Every twentieth dialogue occurs again after two others, but for those of kinds that
+    are `alone`, or whose contents have one use. Every third in which something is told and asked
     for occurs again with an exchange between, and each that is `alone` after one.
     """
     labelled = labelled_dialogues(language, part)
@@ -54,15 +54,18 @@ def conversations(language: str, part: str) -> list[list[str]]:
     # By chance: dialogues of a kind lie beside each other.
     shuffled = sorted(labelled, key=lambda one: digest("/".join(one[1])))
     found = [(kinds[name], turns) for name, turns in shuffled]
-    again = [turns for kind, turns in found if not (kind.alone or kind.uses)]
+    again = [turns for kind, turns in found if not kind.alone and kind.uses != 1]
     told = [turns for kind, turns in found if kind.telling and len(turns) > 2]
     alone = [turns for kind, turns in found if kind.alone]
     others = [turns for kind, turns in found if not (kind.alone or kind.uses or kind.telling)]
     exchanges = itertools.cycle(turns for turns in others if len(turns) == 2)
-    pairs = list(itertools.pairwise(again))[::REPEAT_EVERY]
+    in_turn = zip(again, again[1:], again[2:], strict=False)
     return [
         *(turns for _, turns in labelled),
-        *([*before, *turns] for before, turns in pairs),
+        *(
+            list(itertools.chain(*three))
+            for three in itertools.islice(in_turn, 0, None, REPEAT_EVERY)
+        ),
         *([*turns[:2], *next(exchanges), *turns[2:]] for turns in told[::INTERRUPT_EVERY]),
         *([*next(exchanges), *turns] for turns in alone),
     ]
