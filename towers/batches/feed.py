@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from towers.batches.shards import Shard
-from towers.ground.host import HOST, device_type
+from towers.ground.host import HOST, are_all, device_type
 
 REMEDY_FOR_ENDLESS_DATA = "say how many steps to train: train(steps=...), fit(steps_per_epoch=...)"
 AHEAD = 2  # Batches that wait on their devices for their step.
@@ -64,13 +64,8 @@ def open_feed(dataset: tf.data.Dataset, devices: Sequence[str], *, may_stop: boo
         may_stop: whether a request to stop ends a long wait for a batch, with `StopTraining`. Of
             several processes none may stop alone.
     """
-    on_host = not isinstance(dataset.element_spec, tuple) or are_on_host(devices)
+    on_host = not isinstance(dataset.element_spec, tuple) or are_all("CPU", devices)
     return Feed(dataset, devices, on_host=on_host, may_stop=may_stop)
-
-
-def are_on_host(devices: Sequence[str]) -> bool:
-    """Returns whether all devices are CPUs."""
-    return all(device_type(device) == "CPU" for device in devices)
 
 
 class FeedItem(NamedTuple):
@@ -240,7 +235,7 @@ def on_devices(devices: Sequence[str], shards: tuple[Shard, ...]) -> FeedItem:
 
 def send_to(device: str, part: tf.Tensor) -> tf.Tensor:
     """Returns a tensor on the current device; int32 numbers and strings stay on the host."""
-    if part.dtype in (tf.int32, tf.string) or are_on_host([device]):
+    if part.dtype in (tf.int32, tf.string) or device_type(device) == "CPU":
         return tf.identity(part)
     return sender(device, part.dtype, part.shape.rank)(part)
 
