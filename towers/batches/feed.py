@@ -263,14 +263,14 @@ class StopTraining(Exception):  # noqa: N818 - a request, like StopIteration.
     """An action raises it to end the training after this step; the message says why."""
 
 
-def watch(received: list[int]) -> None:
-    """Takes the first of these signals, which arrive later, for a request to stop."""
+@contextlib.contextmanager
+def watched(received: list[int]) -> Iterator[None]:
+    """The scope in which the first of these signals, which arrive in it, is a request to stop."""
     _RECEIVED.append(received)
-
-
-def unwatch(received: list[int]) -> None:
-    """Withdraws the request of such a list."""
-    _RECEIVED[:] = [one for one in _RECEIVED if one is not received]
+    try:
+        yield
+    finally:
+        _RECEIVED[:] = [one for one in _RECEIVED if one is not received]
 
 
 def request_stop(number: int = signal.SIGTERM) -> None:
