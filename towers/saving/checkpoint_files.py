@@ -175,15 +175,13 @@ def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
         return read_archive(path, file)
 
 
-def read_serial(path: str | os.PathLike[str]) -> int:
-    """Returns a checkpoint's serial from its manifest alone.
-
-    Raises:
-        DamagedCheckpointError: the manifest cannot be read.
-    """
-    path = Path(path)
-    with open(path, "rb") as file, damage_of(path), zipfile.ZipFile(file) as archive:
-        return int(read_manifest(archive, file).get("serial", 0))
+def serial_of(path: Path) -> int | None:
+    """Returns a checkpoint's serial from its manifest alone; None if that is damaged."""
+    try:
+        with open(path, "rb") as file, damage_of(path), zipfile.ZipFile(file) as archive:
+            return int(read_manifest(archive, file).get("serial", 0))
+    except DamagedCheckpointError:
+        return None
 
 
 @contextlib.contextmanager
