@@ -150,37 +150,31 @@ class Feed(contextlib.AbstractContextManager["Feed"]):
         return self._next
 
     def _take(self) -> FeedItem:
+        """Returns the next item of the queue.
+
+        Signals are handled meanwhile, as Python does only where its main thread does not wait
+        within TensorFlow.
+
+        Raises:
+            StopTraining: a stop is requested, and no item has come for `PATIENCE` seconds.
+        """
         if not self._is_waiting:
             self._asked.release()
         self._is_waiting = True
-        item = next_item(self._items, may_stop=self._may_stop)
-        self._is_waiting = False
-        return item
-
-
-def next_item(items: queue.SimpleQueue[FeedItem], *, may_stop: bool) -> FeedItem:
-    """Returns the next item of a queue that a data set fills.
-
-    Signals are handled meanwhile, as Python does only where its main thread does not wait within
-    TensorFlow.
-
-    Args:
-        may_stop: whether a request to stop ends the wait.
-
-    Raises:
-        StopTraining: a stop is requested, and no item has come for `PATIENCE` seconds.
-    """
-    requested_at: float | None = None
-    while True:
-        try:
-            return items.get(timeout=POLL_SECONDS)
-        except queue.Empty:
-            now = time.monotonic()
-            reason = pending_signal() if may_stop else ""
-            if reason and requested_at is None:
-                requested_at = now
-            elif requested_at is not None and now - requested_at > PATIENCE:
-                raise StopTraining(reason) from None
+        requested_at: float | None = None
+        while True:
+            try:
+                item = self._items.get(timeout=POLL_SECONDS)
+            except queue.Empty:
+                now = time.monotonic()
+                reason = pending_signal() if self._may_stop else ""
+                if reason and requested_at is None:
+                    requested_at = now
+                elif requested_at is not None and now - requested_at > PATIENCE:
+                    raise StopTraining(reason) from None
+            else:
+                self._is_waiting = False
+                return item
 
 
 def fill(
@@ -207,14 +201,6 @@ def fill(
             return items.put(FeedItem())
         except BaseException as error:  # The `next` of this batch raises it.
             return items.put(FeedItem(error=error))
-
-
-def drop(held: list[Any]) -> None:
-    """Empties a list in a thread of its own.
-
-    TensorFlow lets go of an iterator only when its data set has answered, which may take long.
-    """
-    threading.Thread(target=held.clear, name="drop", daemon=True).start()
 
 
 def on_the_host(devices: Sequence[str], shards: tuple[Shard, ...]) -> FeedItem:

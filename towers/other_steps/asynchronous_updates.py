@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from towers.batches.feed import PATIENCE, StopTraining, drop, iterator_of
+from towers.batches.feed import PATIENCE, StopTraining, iterator_of
 from towers.batches.shards import Shard, split
 from towers.loop.updates import Action, Position, StepReport, Updates
 from towers.step.results import StepResults
@@ -146,7 +146,8 @@ class TowerThreads:
         for thread in self._threads:  # One that waits for the data set ends by itself later.
             thread.join(max(0.0, deadline - time.monotonic()))
         held, self._batches = [self._batches], None
-        drop(held)
+        # TensorFlow lets go of an iterator only when its data set has answered: it may take long.
+        threading.Thread(target=held.clear, name="drop", daemon=True).start()
 
     @property
     def position(self) -> Position:
