@@ -95,8 +95,16 @@ def take_snapshot(
         name: [SavedArray(path_of(variable), value_of(variable)) for variable in variables]
         for name, variables in groups.items()
     }
+    entries = {
+        name: [
+            {"path": path, "shape": list(array.shape), "dtype": array.dtype.name}
+            for path, array in arrays
+        ]
+        for name, arrays in saved.items()
+    }
     training = {"step": int(step), "serial": serial, "state": dict(state)}
-    return Snapshot(describe(training, saved), saved)
+    manifest = {"format": FORMAT, "version": VERSION, **training, "groups": entries}
+    return Snapshot(json.dumps(manifest).encode(), saved)
 
 
 def write_snapshot(path: Path, snapshot: Snapshot) -> None:
@@ -130,19 +138,6 @@ def value_of(variable: keras.Variable | tf.Variable) -> np.ndarray:
 def tensorflow_variable(variable: keras.Variable | tf.Variable) -> tf.Variable:
     """Returns the variable itself, without Keras's wrapper."""
     return variable.value if isinstance(variable, keras.Variable) else variable
-
-
-def describe(training: Mapping[str, Any], groups: Mapping[str, list[SavedArray]]) -> bytes:
-    """Returns the manifest, a JSON text."""
-    entries = {
-        name: [
-            {"path": path, "shape": list(array.shape), "dtype": array.dtype.name}
-            for path, array in arrays
-        ]
-        for name, arrays in groups.items()
-    }
-    manifest = {"format": FORMAT, "version": VERSION, **training, "groups": entries}
-    return json.dumps(manifest).encode()
 
 
 @contextlib.contextmanager
