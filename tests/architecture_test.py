@@ -38,7 +38,7 @@ NOT_PUBLIC = {
         "step.tower_function.check_kinds", "variables.find_variables.trace_once",
         "variables.outside_writes.unobserved",
     },
-    "asynchronous_updates": {"batches.feed.PATIENCE", "batches.feed.drop"},
+    "asynchronous_updates": {"batches.feed.PATIENCE"},
 }  # fmt: skip
 PRIVATE_APIS = "towers.ground.private_apis"
 PRIVATE_PACKAGES = ("keras.src", "tensorflow.compiler", "tensorflow.core", "tensorflow.python")

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from towers.batches.shards import Shard
-from towers.ground.host import HOST, device_type
+from towers.ground.host import HOST, are_all, device_type
 
 REMEDY_FOR_ENDLESS_DATA = "say how many steps to train: train(steps=...), fit(steps_per_epoch=...)"
 AHEAD = 2  # Batches that wait on their devices for their step.
@@ -64,13 +64,8 @@ def open_feed(dataset: tf.data.Dataset, devices: Sequence[str], *, may_stop: boo
         may_stop: whether a request to stop ends a long wait for a batch, with `StopTraining`. Of
             several processes none may stop alone.
     """
-    on_host = not isinstance(dataset.element_spec, tuple) or are_on_host(devices)
+    on_host = not isinstance(dataset.element_spec, tuple) or are_all("CPU", devices)
     return Feed(dataset, devices, on_host=on_host, may_stop=may_stop)
-
-
-def are_on_host(devices: Sequence[str]) -> bool:
-    """Returns whether all devices are CPUs."""
-    return all(device_type(device) == "CPU" for device in devices)
 
 
 class FeedItem(NamedTuple):
@@ -155,37 +150,31 @@ class Feed(contextlib.AbstractContextManager["Feed"]):
         return self._next
 
     def _take(self) -> FeedItem:
+        """Returns the next item of the queue.
+
+        Signals are handled meanwhile, as Python does only where its main thread does not wait
+        within TensorFlow.
+
+        Raises:
+            StopTraining: a stop is requested, and no item has come for `PATIENCE` seconds.
+        """
         if not self._is_waiting:
             self._asked.release()
         self._is_waiting = True
-        item = next_item(self._items, may_stop=self._may_stop)
-        self._is_waiting = False
-        return item
-
-
-def next_item(items: queue.SimpleQueue[FeedItem], *, may_stop: bool) -> FeedItem:
-    """Returns the next item of a queue that a data set fills.
-
-    Signals are handled meanwhile, as Python does only where its main thread does not wait within
-    TensorFlow.
-
-    Args:
-        may_stop: whether a request to stop ends the wait.
-
-    Raises:
-        StopTraining: a stop is requested, and no item has come for `PATIENCE` seconds.
-    """
-    requested_at: float | None = None
-    while True:
-        try:
-            return items.get(timeout=POLL_SECONDS)
-        except queue.Empty:
-            now = time.monotonic()
-            reason = pending_signal() if may_stop else ""
-            if reason and requested_at is None:
-                requested_at = now
-            elif requested_at is not None and now - requested_at > PATIENCE:
-                raise StopTraining(reason) from None
+        requested_at: float | None = None
+        while True:
+            try:
+                item = self._items.get(timeout=POLL_SECONDS)
+            except queue.Empty:
+                now = time.monotonic()
+                reason = pending_signal() if self._may_stop else ""
+                if reason and requested_at is None:
+                    requested_at = now
+                elif requested_at is not None and now - requested_at > PATIENCE:
+                    raise StopTraining(reason) from None
+            else:
+                self._is_waiting = False
+                return item
 
 
 def fill(
@@ -214,14 +203,6 @@ def fill(
             return items.put(FeedItem(error=error))
 
 
-def drop(held: list[Any]) -> None:
-    """Empties a list in a thread of its own.
-
-    TensorFlow lets go of an iterator only when its data set has answered, which may take long.
-    """
-    threading.Thread(target=held.clear, name="drop", daemon=True).start()
-
-
 def on_the_host(devices: Sequence[str], shards: tuple[Shard, ...]) -> FeedItem:
     """Returns the shards of towers on the CPU, where they are."""
     return FeedItem(shards, [time.perf_counter()] * len(devices))
@@ -240,7 +221,7 @@ def on_devices(devices: Sequence[str], shards: tuple[Shard, ...]) -> FeedItem:
 
 def send_to(device: str, part: tf.Tensor) -> tf.Tensor:
     """Returns a tensor on the current device; int32 numbers and strings stay on the host."""
-    if part.dtype in (tf.int32, tf.string) or are_on_host([device]):
+    if part.dtype in (tf.int32, tf.string) or device_type(device) == "CPU":
         return tf.identity(part)
     return sender(device, part.dtype, part.shape.rank)(part)
 
@@ -268,14 +249,14 @@ class StopTraining(Exception):  # noqa: N818 - a request, like StopIteration.
     """An action raises it to end the training after this step; the message says why."""
 
 
-def watch(received: list[int]) -> None:
-    """Takes the first of these signals, which arrive later, for a request to stop."""
+@contextlib.contextmanager
+def watched(received: list[int]) -> Iterator[None]:
+    """The scope in which the first of these signals, which arrive in it, is a request to stop."""
     _RECEIVED.append(received)
-
-
-def unwatch(received: list[int]) -> None:
-    """Withdraws the request of such a list."""
-    _RECEIVED[:] = [one for one in _RECEIVED if one is not received]
+    try:
+        yield
+    finally:
+        _RECEIVED[:] = [one for one in _RECEIVED if one is not received]
 
 
 def request_stop(number: int = signal.SIGTERM) -> None:

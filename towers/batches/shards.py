@@ -208,7 +208,9 @@ class OwnRows(NamedTuple):
 
 def shard_specs(batches: Batches | tf.data.Dataset, num_towers: int) -> tuple[Shard, ...]:
     """Returns the specs of the shards into which `num_towers` towers split these batches."""
-    dataset = dataset_of(batches)
+    check_batches(batches)
+    dataset = batches if isinstance(batches, tf.data.Dataset) else batches(0, 0)
+    check_dataset(dataset)
     specs: tuple[Shard, ...]
     if all(isinstance(part, tf.TensorSpec) for part in tf.nest.flatten(dataset.element_spec)):
         check_batch_spec(dataset.element_spec)
@@ -237,14 +239,6 @@ def check_shards(dataset: tf.data.Dataset, specs: tuple[Shard, ...]) -> None:
             f"{received[0].batch}; expected {specs[0].batch}. Build the step with these batches, "
             "or change them (`dataset.map`)."
         ) from None
-
-
-def dataset_of(batches: Batches | tf.data.Dataset) -> tf.data.Dataset:
-    """Returns a data set, or that of the first epoch; raises ValueError for neither."""
-    check_batches(batches)
-    dataset = batches if isinstance(batches, tf.data.Dataset) else batches(0, 0)
-    check_dataset(dataset)
-    return dataset
 
 
 def order_of(batches: Batches) -> dict[str, int]:

@@ -15,13 +15,13 @@ from towers.batches.feed import (
     AHEAD,
     REMEDY_FOR_ENDLESS_DATA,
     Feed,
-    are_on_host,
     check_end,
     iterator_of,
     open_feed,
 )
 from towers.batches.shards import Batches
 from towers.compiled.data import ArrayData, Data, PyData
+from towers.ground.host import are_all
 from towers.ground.private_apis import DataAdapter
 
 
@@ -71,7 +71,7 @@ class ShardIterator:
         self.in_graph: Any = None
         self._feed: Feed | None = None
         self._size = int(dataset.cardinality())
-        in_graph &= self._size > 0 and (per_call > 1 or are_on_host(devices))
+        in_graph &= self._size > 0 and (per_call > 1 or are_all("CPU", devices))
         if in_graph:
             self.in_graph = iterator_of(dataset.prefetch(AHEAD))
         else:

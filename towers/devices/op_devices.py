@@ -11,8 +11,6 @@ import tensorflow as tf
 from towers.ground.private_apis import NodeDef, context
 
 OpDevices = collections.Counter[tuple[str, str]]  # Of (op type, short device name).
-
-
 Placed = list[tuple[NodeDef, str]]
 
 

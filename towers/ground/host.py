@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 HOST = "/CPU:0"
 
 
@@ -11,3 +13,8 @@ def device_type(name: str) -> str | None:
 
     found: str | None = tf.DeviceSpec.from_string(name).device_type
     return found
+
+
+def are_all(kind: str, devices: Iterable[str]) -> bool:
+    """Returns whether the names of all devices say that they are of this type."""
+    return all(device_type(device) == kind for device in devices)

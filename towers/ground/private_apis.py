@@ -46,9 +46,8 @@ HANDED_ON = {
     "gen_math_ops": "tensorflow.python.ops",
     # Which trainable variables are read, without a tape.
     "VariableWatcher": "tensorflow.python.eager.record",
-    # What `tf.function` makes, and what calls layers and other operations of Keras.
+    # What `tf.function` makes, and what Keras's operations ask and set in their calls.
     "Function": "tensorflow.python.eager.polymorphic_function.polymorphic_function",
-    "Operation": "keras.src.ops.operation",
     "in_stateless_scope": "keras.src.backend.common.stateless_scope",
     "set_keras_mask": "keras.src.backend",
     # What a model returns for symbolic inputs, as Keras itself asks when it builds one.

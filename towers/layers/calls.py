@@ -21,7 +21,6 @@ from towers.ground.arguments import check_choice
 from towers.ground.hooks import Hook
 from towers.ground.private_apis import (
     CompileLoss,
-    Operation,
     VariableWatcher,
     added_losses,
     as_result,
@@ -52,7 +51,7 @@ from towers.layers.told import Told
 from towers.layers.values import Values, values_on_towers
 from towers.variables.tower_scope import CALL_FUNCTION, is_of
 
-CALL_LAYER = Hook(Operation, "__call__")
+CALL_LAYER = Hook(keras.Operation, "__call__")
 COMPILED_LOSSES = Hook(CompileLoss, "call")
 MEAN_METRIC = Hook(keras.metrics.Mean, "update_state")
 OPTIONAL = Hook(tf.experimental.Optional, "from_value")

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from types import FrameType
 
-from towers.batches.feed import StopTraining, unwatch, watch
+from towers.batches.feed import StopTraining, watched
 from towers.ground.arguments import check_above_0
 from towers.ground.interrupts import end_if_interrupted, ending_signals, handling
 from towers.ground.progress import count_of
@@ -65,7 +65,6 @@ def stop_on_signals() -> Iterator[StopSignals]:
     """
     end_if_interrupted()
     signals = StopSignals()
-    watch(signals.received)
 
     def remember(number: int, frame: FrameType | None) -> None:
         if signals.received and number != signal.SIGHUP:
@@ -74,11 +73,9 @@ def stop_on_signals() -> Iterator[StopSignals]:
         signals.receive(number)
 
     is_main = threading.current_thread() is threading.main_thread()
-    with handling(ending_signals() if is_main else [], remember) as restore:
-        try:
-            yield signals
-        finally:
-            unwatch(signals.received)
+    numbers = ending_signals() if is_main else []
+    with handling(numbers, remember) as restore, watched(signals.received):
+        yield signals
 
 
 class StopSignals:

@@ -18,9 +18,10 @@ from towers.batches.shards import Batches, Shard, split
 from towers.batches.sources import as_batches
 from towers.devices.placement import Placement
 from towers.ground.arguments import check_choice
+from towers.ground.host import are_all
 from towers.ground.private_apis import get_global_attribute
 from towers.step.builder import TrainStep
-from towers.travel.collectives import are_gpus, fault_of_group
+from towers.travel.collectives import fault_of_group
 
 NUM_BATCHES = 4  # Batches may differ in shape.
 ROUNDS = 4  # The first one warms up.
@@ -118,7 +119,7 @@ def try_parameters(
 def policies_for(devices: Sequence[str]) -> list[str]:
     """Returns what to try on these devices."""
     policies = ["cpu", "replicated"]
-    many = len(devices) >= MANY_TOWERS and are_gpus(devices)
+    many = len(devices) >= MANY_TOWERS and are_all("GPU", devices)
     return [*policies, "nccl"] if many and fault_of_group(tuple(devices)) is None else policies
 
 

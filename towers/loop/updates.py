@@ -181,17 +181,14 @@ class Updates:
         processes = self.step.processes
         if processes.count == 1:
             return
-        check_same_batches(processes, self._batches, self._settings())
-        take_from_chief(processes, self.step.groups())
-        self.position = Position(*processes.of_chief(dataclasses.astuple(self.position)))
-
-    def _settings(self) -> dict[str, Any]:
-        """Returns what all processes must have in common, besides variables and batches."""
-        return {
+        settings = {
             "towers": len(self.step.devices),
             **getattr(self.step, "settings", dict)(),
             "versions": package_versions(),
         }
+        check_same_batches(processes, self._batches, settings)
+        take_from_chief(processes, self.step.groups())
+        self.position = Position(*processes.of_chief(dataclasses.astuple(self.position)))
 
     def run_epoch(self, steps: int | None, report: Action) -> None:
         """Makes the updates from `position` to the end of its epoch and reports each.

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from towers.batches.feed import PATIENCE, StopTraining, drop, iterator_of
-from towers.batches.shards import Batches, Shard, split
-from towers.loop.updates import Action, Position, Step, StepReport, Updates
+from towers.batches.feed import PATIENCE, StopTraining, iterator_of
+from towers.batches.shards import Shard, split
+from towers.loop.updates import Action, Position, StepReport, Updates
 from towers.step.results import StepResults
 from towers.step.tracing import number_on_host
 
@@ -45,16 +45,7 @@ class AsynchronousUpdates(Updates):
     """
 
     step: Any  # It has more than every step has.
-
-    def __init__(
-        self,
-        step: Step,
-        batches: Batches | tf.data.Dataset,
-        *,
-        position: Position = Position(),
-    ):
-        super().__init__(step, batches, position=position)
-        self._threads: TowerThreads | None = None
+    _threads: TowerThreads | None = None  # Those of the epoch that runs.
 
     def run_epoch(self, steps: int | None, report: Action) -> None:
         """Makes the updates from `position` to the end of its epoch and reports each."""
@@ -155,7 +146,8 @@ class TowerThreads:
         for thread in self._threads:  # One that waits for the data set ends by itself later.
             thread.join(max(0.0, deadline - time.monotonic()))
         held, self._batches = [self._batches], None
-        drop(held)
+        # TensorFlow lets go of an iterator only when its data set has answered: it may take long.
+        threading.Thread(target=held.clear, name="drop", daemon=True).start()
 
     @property
     def position(self) -> Position:

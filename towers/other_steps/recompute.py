@@ -32,8 +32,8 @@ def recompute(function: Callable[..., Any]) -> Callable[..., Any]:
         scope = current_scope()
         if scope is None:
             return function(*args, **kwargs)
-        own, num_versions = Call(scope, function, (args, kwargs)), scope.num_versions
-        outputs = own.run(*own.inputs)
+        num_versions = scope.num_versions
+        outputs = call_to_repeat(scope, function, (args, kwargs))
         if scope.num_versions > num_versions:
             raise RuntimeError(
                 "towers.steps.recompute received a function that assigns trainable variables, as "
@@ -45,47 +45,37 @@ def recompute(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-class Call:
-    """A call of a function in a tower, which can be done again.
+def call_to_repeat(scope: TowerScope, function: Callable[..., Any], arguments: Any) -> Any:
+    """Returns a function's outputs in a tower; it is called again for their gradients.
 
-    Attributes:
-        inputs: all that has a gradient: tensors among the arguments, and the values of variables.
+    All that has a gradient is an input: tensors among the arguments, and the values of variables.
     """
+    values, leaves = dict(scope.state_mapping), tf.nest.flatten(arguments)
+    positions = [index for index, leaf in enumerate(leaves) if is_source(leaf)]
+    trainable = [id(variable) for variable in scope.shared.trainable]
+    trained = [one for one in trainable if is_source(values.get(one))]
 
-    def __init__(self, scope: TowerScope, function: Callable[..., Any], arguments: Any):
-        self._scope = scope
-        self._function = function
-        self._arguments = arguments
-        self._values = dict(scope.state_mapping)
-        self._leaves = tf.nest.flatten(arguments)
-        self._positions = [index for index, leaf in enumerate(self._leaves) if is_source(leaf)]
-        trainable = [id(variable) for variable in scope.shared.trainable]
-        self._trained = [one for one in trainable if is_source(self._values.get(one))]
-        self.inputs = [self._leaves[index] for index in self._positions]
-        self.inputs += [self._values[one] for one in self._trained]
+    def call(inputs: Sequence[tf.Tensor]) -> Any:
+        """Returns the function's outputs as tensors, with some of its arguments replaced."""
+        replaced = dict(zip(positions, inputs, strict=False))
+        given = [replaced.get(index, leaf) for index, leaf in enumerate(leaves)]
+        args, kwargs = tf.nest.pack_sequence_as(arguments, given)
+        return tf.nest.map_structure(tf.convert_to_tensor, function(*args, **kwargs))
 
     @tf.custom_gradient
-    def run(self, *inputs: tf.Tensor) -> tuple[Any, Callable[..., Any]]:
-        """Returns the outputs, and the function that returns the gradients of the inputs."""
-
+    def run(*inputs: tf.Tensor) -> tuple[Any, Callable[..., Any]]:
         def backward(*upstream: tf.Tensor, variables: Sequence[tf.Variable] = ()) -> Any:
             with tf.control_dependencies(upstream), tf.GradientTape() as tape:
                 again = list(map(tf.identity, inputs))
                 tape.watch(again)
-                values = dict(zip(self._trained, again[len(self._positions) :], strict=True))
-                with self._scope.at({**self._values, **values}):
-                    outputs = self._call(again)
+                own = dict(zip(trained, again[len(positions) :], strict=True))
+                with scope.at({**values, **own}):
+                    outputs = call(again)
             return gradients_of(tape, outputs, upstream, again, variables)
 
-        return self._call(inputs), backward
+        return call(inputs), backward
 
-    def _call(self, inputs: Sequence[tf.Tensor]) -> Any:
-        """Returns the function's outputs as tensors, with some of its arguments replaced."""
-        leaves = list(self._leaves)
-        for index, value in zip(self._positions, inputs, strict=False):
-            leaves[index] = value
-        args, kwargs = tf.nest.pack_sequence_as(self._arguments, leaves)
-        return tf.nest.map_structure(tf.convert_to_tensor, self._function(*args, **kwargs))
+    return run(*(leaves[index] for index in positions), *(values[one] for one in trained))
 
 
 def gradients_of(

@@ -31,8 +31,6 @@ def check_settings(processes: Processes, settings: Mapping[str, Any]) -> None:
 
     Every process must call it, at the same place. Settings are values of JSON types by name.
     """
-    if processes.count == 1:
-        return
     texts = share_texts(processes, json.dumps(settings, default=str), "settings")
     chief, *others = [json.loads(text) for text in texts]
     differences = [
@@ -55,8 +53,6 @@ def take_from_chief(processes: Processes, groups: Groups) -> None:
     Raises:
         ValueError: in every process, if not all have such variables.
     """
-    if processes.count == 1:
-        return
     variables = list(itertools.chain(*groups.values()))
     kinds = [f"{variable.dtype}{variable.shape}" for variable in variables]
     check_settings(processes, {"variables": "; ".join(kinds)})

@@ -95,8 +95,16 @@ def take_snapshot(
         name: [SavedArray(path_of(variable), value_of(variable)) for variable in variables]
         for name, variables in groups.items()
     }
+    entries = {
+        name: [
+            {"path": path, "shape": list(array.shape), "dtype": array.dtype.name}
+            for path, array in arrays
+        ]
+        for name, arrays in saved.items()
+    }
     training = {"step": int(step), "serial": serial, "state": dict(state)}
-    return Snapshot(describe(training, saved), saved)
+    manifest = {"format": FORMAT, "version": VERSION, **training, "groups": entries}
+    return Snapshot(json.dumps(manifest).encode(), saved)
 
 
 def write_snapshot(path: Path, snapshot: Snapshot) -> None:
@@ -132,19 +140,6 @@ def tensorflow_variable(variable: keras.Variable | tf.Variable) -> tf.Variable:
     return variable.value if isinstance(variable, keras.Variable) else variable
 
 
-def describe(training: Mapping[str, Any], groups: Mapping[str, list[SavedArray]]) -> bytes:
-    """Returns the manifest, a JSON text."""
-    entries = {
-        name: [
-            {"path": path, "shape": list(array.shape), "dtype": array.dtype.name}
-            for path, array in arrays
-        ]
-        for name, arrays in groups.items()
-    }
-    manifest = {"format": FORMAT, "version": VERSION, **training, "groups": entries}
-    return json.dumps(manifest).encode()
-
-
 @contextlib.contextmanager
 def named_failure(path: Path) -> Iterator[None]:
     """The scope in which an OSError is raised again with the checkpoint's name."""
@@ -175,15 +170,13 @@ def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
         return read_archive(path, file)
 
 
-def read_serial(path: str | os.PathLike[str]) -> int:
-    """Returns a checkpoint's serial from its manifest alone.
-
-    Raises:
-        DamagedCheckpointError: the manifest cannot be read.
-    """
-    path = Path(path)
-    with open(path, "rb") as file, damage_of(path), zipfile.ZipFile(file) as archive:
-        return int(read_manifest(archive, file).get("serial", 0))
+def serial_of(path: Path) -> int | None:
+    """Returns a checkpoint's serial from its manifest alone; None if that is damaged."""
+    try:
+        with open(path, "rb") as file, damage_of(path), zipfile.ZipFile(file) as archive:
+            return int(read_manifest(archive, file).get("serial", 0))
+    except DamagedCheckpointError:
+        return None
 
 
 @contextlib.contextmanager

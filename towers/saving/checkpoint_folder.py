@@ -22,7 +22,7 @@ from towers.saving.checkpoint_files import (
     Groups,
     named_failure,
     read_checkpoint,
-    read_serial,
+    serial_of,
     take_snapshot,
     write_snapshot,
 )
@@ -244,14 +244,6 @@ class CheckpointFolder(contextlib.AbstractContextManager["CheckpointFolder"]):
             with contextlib.suppress(FileNotFoundError):  # A training has removed it since.
                 serials[step] = serial_of(self._step_path(step))
         return serials
-
-
-def serial_of(path: Path) -> int | None:
-    """Returns the serial of a checkpoint; None if its manifest is damaged."""
-    try:
-        return read_serial(path)
-    except DamagedCheckpointError:
-        return None
 
 
 def next_serial(serials: Mapping[int, int | None]) -> int:

@@ -62,7 +62,7 @@ def build_evaluation_step(
     check_kinds(placement, options, processes)
     specs = shard_specs(batches, len(placement.devices))
     program = make_program(tower_fn, variables, placement, specs, options)
-    return EvaluationStep(program, placement, specs, also, processes)
+    return EvaluationStep(program, placement, specs, also, processes or Processes())
 
 
 class EvaluationStep(TracedStep):
@@ -80,12 +80,11 @@ class EvaluationStep(TracedStep):
         program: TowerProgram,
         placement: Placement,
         specs: tuple[Shard, ...],
-        also: Callable[[EvaluationResults], Any] = nothing,
-        processes: Processes | None = None,
+        also: Callable[[EvaluationResults], Any],
+        processes: Processes,
     ):
         self.after_batch: Callable[[], object] | None = None
         self._shared, self.variables = program.shared, program.shared.all
-        processes = processes or Processes()
         first = processes.first_tower(len(placement.groups))
         self._towers = [
             Tower(program, program.shared.all, group, index, first)

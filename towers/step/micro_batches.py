@@ -76,25 +76,20 @@ def fold_in(seed: tf.Tensor, number: int | tf.Tensor) -> tf.Tensor:
     return tf.random.experimental.stateless_fold_in(seed, tf.cast(number, tf.int64))
 
 
-class MicroBatches:
-    """The micro-batches of a shard; those of an empty shard are all empty.
+def micro_batches_of(shard: Shard, count: int) -> Callable[[Index], Shard]:
+    """Returns the function that returns a micro-batch of a shard; those of an empty one are empty.
 
     They are the parts into which `split_batch` cuts a batch.
     """
+    if count == 1:
+        return lambda index: shard
+    starts, sizes = starts_and_sizes(tf.shape(tf.nest.flatten(shard.batch)[0])[0], count)
 
-    def __init__(self, shard: Shard, count: int):
-        self._shard = shard
-        self._count = count
-        if count > 1:
-            num_rows = tf.shape(tf.nest.flatten(shard.batch)[0])[0]
-            self._starts, self._sizes = starts_and_sizes(num_rows, count)
+    def cut(index: Index) -> Shard:
+        start, size = starts[index], sizes[index]
+        return Shard(take_rows(shard.batch, start, size), tf.minimum(size, shard.size))
 
-    def __getitem__(self, index: Index) -> Shard:
-        if self._count == 1:
-            return self._shard
-        start, size = self._starts[index], self._sizes[index]
-        rows = take_rows(self._shard.batch, start, size)
-        return Shard(rows, tf.minimum(size, self._shard.size))
+    return cut
 
 
 def starts_and_sizes(num_rows: tf.Tensor, count: int) -> tuple[tf.Tensor, tf.Tensor]:

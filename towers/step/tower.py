@@ -13,7 +13,7 @@ from towers.batches.shards import Shard
 from towers.devices.determinism import sums_stay_nested
 from towers.devices.host_placement import tower_device
 from towers.devices.stages import labels
-from towers.step.micro_batches import MicroBatches, Part, part_of, seed_states, sum_one_by_one
+from towers.step.micro_batches import Part, micro_batches_of, part_of, seed_states, sum_one_by_one
 from towers.step.sums import (
     Denominators,
     TowerSums,
@@ -181,7 +181,7 @@ class Tower:
         options = self._program.options
         gives_averages = options.batch_norm == "mean" or self._first_part == 0
         shard = self._program.carried.attach(self._index, shard)
-        micro_batches = MicroBatches(shard, options.accumulate)
+        micro_batch_of = micro_batches_of(shard, options.accumulate)
         if options.compiled:
             run = tf.function(run, autograph=False, jit_compile=True)
 
@@ -189,7 +189,7 @@ class Tower:
 
             def run_part(index: Any) -> TowerSums:
                 inner = values if isinstance(index, int) else within_loop(values)
-                micro_batch = micro_batches[index]
+                micro_batch = micro_batch_of(index)
                 part = part_of(
                     self.number,
                     self._first_part + index,
@@ -248,7 +248,7 @@ def differentiate(
         totals: what the losses of the whole batch are divided by, for several losses or a loss
             scale.
     """
-    sources = program.shared.sources(values)
+    sources = [program.shared.value(values, variable) for variable in program.shared.trainable]
     with tf.GradientTape(watch_accessed_variables=False) as tape:
         tape.watch(sources)
         sums, scope = forward(program, values, shard, part, tape)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from towers.ground.host import device_type
+from towers.ground.host import are_all, device_type
 from towers.ground.private_apis import get_registered_kernels_for_op
 from towers.travel.gradients import Gradient
 from towers.travel.packed_sums import wrong_devices
@@ -81,7 +81,7 @@ class Group:
         self._limit = LIMIT if limit is None else limit
         self._pack_bytes = pack_bytes
         self._key, self._turns = numbers_of_group(self.devices, num_processes)
-        self._hint = "nccl" if are_gpus(devices) else "ring"
+        self._hint = "nccl" if are_all("GPU", devices) else "ring"
 
     def pack(self, tower_gradients: Sequence[Sequence[Gradient]]) -> list[Packed]:
         """Returns each tower's gradients in packs, those of the last variables first.
@@ -154,11 +154,6 @@ def numbers_of_group(devices: tuple[str, ...], num_processes: int) -> tuple[int,
 shared_groups, local_groups = itertools.count(FIRST_KEY), itertools.count()
 
 
-def are_gpus(devices: Sequence[str]) -> bool:
-    """Returns whether all devices are GPUs."""
-    return all(device_type(device) == "GPU" for device in devices)
-
-
 def can_be_summed(gradients: Sequence[Gradient]) -> bool:
     """Returns whether one variable's gradients are tensors that a collective op sums."""
     first: Any = gradients[0]
@@ -170,10 +165,10 @@ def check_group(devices: tuple[str, ...]) -> None:
     fault = fault_of_group(devices)
     if fault is not None:
         nccl = "Install NCCL (`pip install tensorflow[and-cuda]` brings it), or use"
+        use = nccl if are_all("GPU", devices) else "Use"
         raise ValueError(
             f"exchange='nccl' cannot sum between {', '.join(devices)}: {fault}. "
-            f"{nccl if are_gpus(devices) else 'Use'} exchange='packs' (--exchange packs), which "
-            "needs nothing."
+            f"{use} exchange='packs' (--exchange packs), which needs nothing."
         )
 
 

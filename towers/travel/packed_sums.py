@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from towers.ground.host import HOST, device_type
+from towers.ground.host import HOST, are_all, device_type
 from towers.travel.gradients import Gradient, identity, sum_gradient
 from towers.travel.packing import ALIGNMENT, PACK_BYTES, cut_pack, join_pack, num_bytes, plan_packs
 from towers.travel.pairs import add_in_pairs, part_sizes
@@ -47,7 +47,7 @@ def sum_in_packs(
             limit on CPUs, which have no links.
     """
     if whole_bytes is None:
-        whole_bytes = sys.maxsize if all("CPU" in one for one in devices) else WHOLE_BYTES
+        whole_bytes = sys.maxsize if are_all("CPU", devices) else WHOLE_BYTES
     totals: list[list[Gradient]] = [[None] * len(tower_gradients[0]) for _ in devices]
     owners = itertools.cycle(devices)
     for pack in plan_packs(tower_gradients, pack_bytes):
@@ -56,17 +56,17 @@ def sum_in_packs(
         if size > whole_bytes:
             sums = sum_pack(parts, functools.partial(sum_slices, devices), devices)
         elif len(pack) == 1:
-            sums = [sum_single([row[0] for row in parts], next(owners), devices)]
+            sums = [sum_single(next(owners), devices, [row[0] for row in parts])]
         else:
-            sums = sum_pack(parts, functools.partial(sum_whole, next(owners), devices), devices)
+            sums = sum_pack(parts, functools.partial(sum_single, next(owners), devices), devices)
         for index, copies in zip(pack, sums, strict=True):
             for total, gradient in zip(totals, copies, strict=True):
                 total[index] = gradient
     return totals
 
 
-def sum_single(gradients: Sequence[Gradient], owner: str, devices: Sequence[str]) -> list[Gradient]:
-    """Returns the sum of one variable's gradients, copied to each device."""
+def sum_single(owner: str, devices: Sequence[str], gradients: Sequence[Any]) -> list[Gradient]:
+    """Returns the sum of one variable's gradients or of vectors on each device; the owner adds."""
     if all(isinstance(gradient, tf.IndexedSlices) for gradient in gradients):
         total = sum_rows(gradients, owner)
     else:
@@ -125,13 +125,6 @@ def sum_pack(
     """
     sums = on_each(devices, cut_pack, add(on_each(devices, join_pack, parts)), parts)
     return [list(copies) for copies in zip(*sums, strict=True)]
-
-
-def sum_whole(owner: str, devices: Sequence[str], vectors: Sequence[Any]) -> list[Any]:
-    """Returns the sum of the vectors on each device; the owner adds them."""
-    with tf.device(owner):
-        total = sum_gradient([send(vector, owner) for vector in vectors])
-    return [send(total, device) for device in devices]
 
 
 def sum_slices(devices: Sequence[str], vectors: Sequence[Any]) -> list[Any]:

@@ -92,11 +92,10 @@ def download(gradients: Sequence[Gradient], tower: str, target: str) -> list[Gra
     """
     arrived: list[Gradient] = [None] * len(gradients)
     for pack in plan_packs([gradients], PACK_BYTES):
-        parts = [one for index in pack if isinstance(one := gradients[index], tf.Tensor)]
-        if len(pack) == 1 or len(parts) < len(pack):
+        parts: list[Any] = [gradients[index] for index in pack]
+        if len(pack) == 1:
             with tf.device(target):
-                for index in pack:
-                    arrived[index] = identity(gradients[index])
+                arrived[pack[0]] = identity(parts[0])
             continue
         with tf.device(tower):
             vector = join_aligned(parts)

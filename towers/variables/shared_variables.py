@@ -88,10 +88,6 @@ class SharedVariables:
                 values[id(variable)] = copy.value
         return values
 
-    def sources(self, values: dict[int, Any]) -> list[Any]:
-        """Returns the sources of the gradient: the values read, or the variables themselves."""
-        return [self.value(values, variable) for variable in self.trainable]
-
     def value(self, values: dict[int, Any], variable: keras.Variable) -> Any:
         """Returns the value that a tower has read, or the variable if its handle is used."""
         return values.get(id(variable), variable.value)
