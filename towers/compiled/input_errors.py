@@ -21,6 +21,10 @@ SENTENCES = {
     rf"\[((?:{DIFFERING_CALLS}|{DIFFERING_ROWS}|{NO_ROWS})[^]]*)\]( \[[^]]*\])?": "{}{}",
     r"(This process's part of the data ended after .*)": "{}",
     "variable 'batch_outputs'": "There is nothing to predict: the data has no examples.",
+    r"cardinality is ambiguous.*'x' sizes: (.*)\n'y' sizes: (.*)\n?\Z": (
+        "All arrays need the same number of rows. Received {:.40} of x and {:.40} of y; np.asarray "
+        "makes one array of a list of rows."
+    ),
     r"^Unrecognized data type: x=.* \(of type <class '([^']*)'>": (
         "x takes arrays of numbers, a tf.data.Dataset, a keras.utils.PyDataset or a generator of "
         "batches. Received {}; np.asarray makes an array of a list."

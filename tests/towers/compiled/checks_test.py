@@ -324,6 +324,15 @@ def test_wrong_labels_are_told_of_in_one_sentence(loss, labels, match):
     assert len(str(told.value)) < 300 and "\n" not in str(told.value)
 
 
+@pytest.mark.parametrize("x", [X[:5], list(np.repeat(X, 50, axis=0))])
+def test_other_numbers_of_rows_are_told_of_in_one_sentence(x):
+    with pytest.raises(
+        ValueError, match=r"same number of rows\. Received [35].* of x and 6 of y"
+    ) as told:
+        towers.fit(network(), x, Y, verbose=0)
+    assert len(str(told.value)) < 200
+
+
 @pytest.mark.parametrize("loss", ["mse", keras.losses.Huber()])
 def test_labels_are_not_taken_for_those_of_other_rows_where_a_shard_has_as_many_as_outputs(loss):
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(3)])
