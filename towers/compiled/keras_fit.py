@@ -142,7 +142,7 @@ class Run(keras.callbacks.Callback):
                 restore(checkpoint, way.groups())
             except ValueError as error:
                 found = files.differences(model, way.devices, processes)
-                raise ValueError(f"{error} {found and f'Begun otherwise: {found}.'}") from error
+                raise ValueError(f"{error}{found and f' Begun otherwise: {found}.'}") from error
             self.position = Position(**checkpoint.state["position"])
             self._data.first_epoch = checkpoint.state["first_epoch"]
             restore_unreported(self._actions, checkpoint.state.get("unreported", {}))

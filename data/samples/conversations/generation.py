@@ -59,13 +59,10 @@ def conversations(language: str, part: str) -> list[list[str]]:
     alone = [turns for kind, turns in found if kind.alone]
     others = [turns for kind, turns in found if not (kind.alone or kind.uses or kind.telling)]
     exchanges = itertools.cycle(turns for turns in others if len(turns) == 2)
-    in_turn = zip(again, again[1:], again[2:], strict=False)
+    starts = range(0, len(again) - 2, REPEAT_EVERY)
     return [
         *(turns for _, turns in labelled),
-        *(
-            list(itertools.chain(*three))
-            for three in itertools.islice(in_turn, 0, None, REPEAT_EVERY)
-        ),
+        *(list(itertools.chain(*again[start : start + 3])) for start in starts),
         *([*turns[:2], *next(exchanges), *turns[2:]] for turns in told[::INTERRUPT_EVERY]),
         *([*next(exchanges), *turns] for turns in alone),
     ]
