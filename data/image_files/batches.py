@@ -179,9 +179,11 @@ class Pictures:
     def _labels(self) -> Callable[[tf.Tensor], tf.Tensor]:
         """The function from the number of an example to its labels."""
         given = self.part.labels
-        if not (self.several_labels or self.mixup):
+        if not self.several_labels:  # A lookup takes half the time of rows that differ in length.
             single = tf.constant(np.array([one for (one,) in given], np.int32))
-            return lambda row: tf.gather(single, row)
+            if not self.mixup:
+                return lambda row: tf.gather(single, row)
+            return lambda row: tf.one_hot(tf.gather(single, row), self.num_classes)
         values = np.fromiter(itertools.chain.from_iterable(given), np.int32)
         numbers = tf.RaggedTensor.from_row_lengths(values, list(map(len, given)))
 
