@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Sequence
+
 import tensorflow as tf
 
 from towers.devices.cpu import use_all_cores
-from towers.ground.private_apis import is_op_determinism_enabled
+from towers.ground.private_apis import gen_math_ops, is_op_determinism_enabled
+
+ADD_N = gen_math_ops.add_n
 
 
 def enable_determinism() -> None:
@@ -22,7 +27,8 @@ def enable_determinism() -> None:
 
     This turns off TensorFlow's arithmetic optimizer, which flattens nested sums on one device and
     so rounds differently on one tower than on several. Towers on the CPU run each operation on as
-    many threads as one tower does, for the same reason, which takes longer.
+    many threads as one tower does, for the same reason, which takes longer. `tf.add_n` and all
+    tapes of this process add in the order of the list (`add_in_order`).
 
     Raises:
         RuntimeError: TensorFlow is already running with other threads.
@@ -30,6 +36,19 @@ def enable_determinism() -> None:
     use_all_cores()
     tf.config.experimental.enable_op_determinism()
     tf.config.optimizer.set_experimental_options({"arithmetic_optimization": False})
+    gen_math_ops.add_n = add_in_order
+
+
+def add_in_order(inputs: Sequence[tf.Tensor], name: str | None = None) -> tf.Tensor:
+    """Returns the sum of tensors of one shape, each added to the sum of those before it.
+
+    TensorFlow's op, by which tapes add the gradients of a tensor that is used several times, takes
+    the memory of an input that nobody reads any more for the sum, and begins with that input. So
+    the order of three or more depends on which threads are done, even with its own determinism.
+    """
+    if len(inputs) < 3:
+        return ADD_N(inputs, name)
+    return functools.reduce(lambda total, value: ADD_N([total, value], name), inputs)
 
 
 def is_deterministic() -> bool:

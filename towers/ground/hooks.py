@@ -30,8 +30,7 @@ class Hook:
 
     def __init__(self, owner: Any, name: str):
         self._owner, self._name = owner, name
-        self.original = getattr(owner, name)
-        self._stored = inspect.getattr_static(owner, name)  # Such as a static method.
+        self._look()
         self._handler: contextvars.ContextVar[Handler | None] = contextvars.ContextVar(
             name, default=None
         )
@@ -48,11 +47,16 @@ class Hook:
             self._count(-1)
             self._handler.reset(token)
 
+    def _look(self) -> None:
+        self.original = getattr(self._owner, self._name)
+        self._stored = inspect.getattr_static(self._owner, self._name)  # Such as a static method.
+
     def _count(self, change: int) -> None:
         """Replaces the function while there is a scope in any thread."""
         with self._lock:
             before, self._num_scopes = self._num_scopes, self._num_scopes + change
             if before == 0:
+                self._look()  # Others may have replaced it meanwhile.
                 setattr(self._owner, self._name, self._passing())
             elif self._num_scopes == 0:
                 setattr(self._owner, self._name, self._stored)
