@@ -17,11 +17,10 @@ from towers.data.reading.messages import (
     talks,
     turns_of_messages,
 )
-from towers.data.reading.records import LIST_KEYS, best_of, turns_of
+from towers.data.reading.records import LIST_KEYS, best_of, keys_of, turns_of
 from towers.data.reading.times import is_day_first
 from towers.data.reading.tsv import WRONG_ANSWER, judges
 
-_TIMES = frozenset(TIMES)
 TREE = ("parent_id", "message_id")
 _DEPTH = 4  # Of objects that hold chats.
 SHOWN_KEYS = 8  # Of a record that is no dialogue.
@@ -188,7 +187,7 @@ def _add_people(record: Any, line: Line, file: DialogueFile, chats: Chats) -> bo
         return False
     lists = (record[key] for key in LIST_KEYS if isinstance(record.get(key), list))
     items: list[Any] = next(lists, [])
-    if not any(isinstance(item, Mapping) and not _TIMES.isdisjoint(item) for item in items[:2]):
+    if not any(isinstance(item, Mapping) and keys_of(tuple(item), TIMES) for item in items[:2]):
         return False
     rows = [message_of(item, file.layout) for item in items]
     heard = [row.message for row in rows if row]
@@ -197,10 +196,10 @@ def _add_people(record: Any, line: Line, file: DialogueFile, chats: Chats) -> bo
     roles = {message.sender.strip().lower() for message in heard}
     if roles & (ASKING | ANSWERING) - {ME, OTHER}:
         return False
-    name = str(record.get("name") or record.get("title") or line.number)
+    conversation = f"/{next(chats.numbers)}"  # Two chats of an export may have one name.
     for row in rows:
         if row:
-            chats.add(name, row.message, line)
+            chats.add(conversation, row.message, line)
         else:
             file.skip(NO_TEXT, line)
     return True

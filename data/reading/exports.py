@@ -35,7 +35,7 @@ _TIME_BEHIND = re.compile(rf"{_NAME} \({_DAY_TIME}\): ?(?P<text>.*)")
 _TIMED = re.compile(rf"\[(?P<time>{_WHEN})\] {_NAME}: ?(?P<text>.*)")
 _BELOW = r"(?P<text>)"  # The text is in the lines below.
 _ALONE = r"(?P<sender>[^\s\[][^\t]{0,80}?(?<![:：,]))(?:\(\d+\)|<[^<>]+@[^<>]+>)?"
-_QQ = re.compile(rf"{_DAY_TIME}\s+{_ALONE}{_BELOW}")
+_QQ = re.compile(rf"{_DAY_TIME}(?!.* - [^:]+: )\s+{_ALONE}{_BELOW}")  # A colon tells WhatsApp.
 _QQ_COPIED = re.compile(rf"{_ALONE}(?:,|\s—)?\s+\[?{_DAY_TIME}\]?:?{_BELOW}")
 _DISCORD = re.compile(rf"\[{_DAY_TIME}\] {_ALONE}{_BELOW}")
 _IMESSAGE = re.compile(rf"{_DAY_TIME}(?: \(.*\))?{_BELOW}")  # The sender is on the next line.
@@ -172,6 +172,9 @@ def _form_of_date(line: str) -> list[str]:
 
 
 def _plain(line: str) -> str:
+    caption, _, sign = line.rpartition(f" {_LEFT_TO_RIGHT}")
+    if caption and caption[-1] != ":" and is_notice(sign):
+        line = caption  # Without the picture behind it.
     return line.translate(_BLANKS).replace(_LEFT_TO_RIGHT, "").strip()
 
 

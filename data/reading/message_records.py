@@ -17,7 +17,7 @@ TIMES = tuple(
     str.split(
         "timestamp_ms date_unixtime timestamp createtime strtime time date ts created_at "
         "originalarrivaltime sent_at created created_date createddatetime message_date "
-        "origin_server_ts send_date 时间 日期 发送时间"
+        "origin_server_ts send_date 时间 日期 发送时间 消息时间"
     )
 )
 # Kinds of messages that say whose they are, as Signal's.
@@ -36,8 +36,8 @@ GONE = ("deleted", "is_deleted", "is_unsent", "is_erased", "recalled")
 TIMED = ("name", "user", "user_id", "participant", "agent")  # Senders of what has a time alone.
 TEXT_KINDS = frozenset(
     str.split(
-        "1 text message 文本 txt generic share default reply richtext richtext/html type_1 "
-        "m.room.message"
+        "1 text message 文本 文本消息 txt generic share default reply richtext richtext/html "
+        "type_1 m.room.message"
     )
 )
 _LINK = re.compile(r"<(?:[^<>|]*\||(?=https?:))([^<>]*)>")  # As Slack writes it.
@@ -93,7 +93,7 @@ def message_of(record: Any, layout: Layout) -> Row | None:
         return None
     text = text_of(value_of(contents))
     is_text = kind is None or way or str(kind).lower() in TEXT_KINDS
-    is_text = is_text and str(subtype or 0).isdigit()
+    is_text = is_text and str(subtype or 0).isdigit() and "call_duration" not in record
     is_text = is_text and str(value_of(GONE)).lower() not in ("true", "1")
     text = _unbroken(text) if text and is_text else None
     if text and ("ts" in taken or str(kind).lower().startswith("richtext")):

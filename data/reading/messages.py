@@ -27,7 +27,10 @@ ANSWERING = frozenset(
     )
 )
 UNSPOKEN = frozenset(
-    _words("system developer tool function observation environment ipython context knowledge 系统")
+    _words(
+        "system developer tool function observation environment ipython context knowledge 系统 "
+        "系统消息 系统提示"
+    )
 )
 ASKS, ANSWERS = "asks", "answers"
 ME, OTHER = "me", "other"  # The senders of an export that tells only which messages are one's own.

@@ -37,6 +37,7 @@ _NOTICE = re.compile(
     r"|(?:tap|click) to .{1,20})"
     r"|☎\s?[^\W\d][^\d.!?\n]{1,29}(?:\d+(?::\d\d)+)?"
     r"|사진(?: \d+장)?|동영상|이모티콘|파일: .+"
+    r"|.{1,60} (?:started|missed) an? (?:audio|video) (?:call|chat)"
     r"|reacted \S{1,9} to your message ?|liked a message|.{1,60} sent an attachment",
     re.IGNORECASE,
 )

@@ -44,7 +44,7 @@ SPEAKERS = ("speakers", "roles")  # A list of who says each of a list of texts.
 ROLES = tuple(
     _words(
         "role from speaker sender_name author sender speaker_idx from_name user name speaker_id "
-        "sender_id user_id participant agent creator username nickname 发送人 发送者 昵称"
+        "sender_id user_id participant agent creator username nickname from_id 发送人 发送者 昵称"
     )
 )
 CONTENTS = tuple(

@@ -67,6 +67,10 @@ DIRECTED = """\
 \u200e[1/15/24, 3:02:55\u202fPM] Bob: \u200eMissed voice call, \u200eTap to call back
 [1/15/24, 3:03:00\u202fPM] Bob: a \u200e<attached: 1.jpg>
 """
+CAPTIONED = """\
+[1/15/24, 3:01:00\u202fPM] Ann: look at this wonderful evening \u200eimage omitted
+[1/15/24, 3:02:00\u202fPM] Bob: it is \u200ewonderful
+"""
 NOTICED = """\
 1/15/24, 3:01 PM - Ann created group "Trip: 2024"
 1/15/24, 3:02 PM - Ann changed the subject from "a: b" to "c: d"
@@ -132,8 +136,28 @@ BROKEN_UP = [  # Conversations that lie beside each other in time.
     for minute, name, text in ((1, "Ann", "q"), (3, "Me", "a"), (2, "Carl", "q2"), (4, "Me", "a2"))
 ]  # fmt: skip
 DATED = "2024-01-15 15:0{}:05"
+SAME_NAME = {"chats": {"list": [  # Of two people, and of one whose account was deleted.
+    {"name": name, "messages": [
+        {"type": "message", "date_unixtime": str(1705330860 + 2 * n + m), "from": sender,
+         "from_id": f"user{m}", "text": text}
+        for m, (sender, text) in enumerate(((name, f"q{n}"), ("Bob", f"a{n}")))]}
+    for n, name in enumerate(("Ann", "Ann", None))]}}  # fmt: skip
 FILES = {
     "directed.txt": (DIRECTED, PAIR),
+    "captioned.txt": (CAPTIONED, [["look at this wonderful evening", "it is wonderful"]]),
+    "same name.json": (json.dumps(SAME_NAME), [[f"q{n}", f"a{n}"] for n in range(3)]),
+    "weflow.json": (json.dumps({"weflow": {"version": "1"}, "messages": [
+        {"createTime": 1705330860 + n, "type": kind, "content": text, "isSend": n // 2,
+         "senderDisplayName": "x"}
+        for n, (kind, text) in enumerate((("文本消息", "q"), ("图片消息", "[图片]"),
+                                          ("文本消息", "a"), ("图片消息", "[图片]")))]}), PAIR),
+    "calls.json": (json.dumps({"messages": [
+        {"sender_name": name, "timestamp_ms": 1705330860000 + n, "content": text, **more}
+        for n, (name, text, more) in enumerate((
+            ("Ann", "q", {}), ("Ann", "Ann started a video chat.", {}),
+            ("Ann", "Videochat beendet", {"call_duration": 7}), ("Bob", "a", {})))]}), PAIR),
+    "qq.txt": (two("2024-01-15 15:04:05 {}(1)\n") + "2024-01-15 15:05:05 系统消息(10000)\nx\n",
+               PAIR),
     "noticed.txt": (NOTICED, PAIR),
     "unsent.txt": (UNSENT, [["q", "a\nb"]]),
     "apple.txt": (APPLE, PAIRS),
@@ -292,6 +316,12 @@ def test_a_file_of_each_form_has_its_dialogues(tmp_path, name):
     content, expected = FILES[name]
     found, report = read_bytes(tmp_path, content.encode(), name)
     assert found == expected, report.lines()
+
+
+def test_a_time_of_an_unknown_language_is_no_head_with_the_text_below(tmp_path):
+    content = two("15.1.2024, 3:04 e pasdites - {}: ") + "more\n"
+    with pytest.raises(ValueError, match=r"no known kind"):
+        read_bytes(tmp_path, content.encode())
 
 
 TABLES = {
