@@ -33,7 +33,7 @@ Dialogues = Iterable[Sequence[str]]
 SplitDialogues = Iterable[tuple[bool, Sequence[str]]]  # Whether each is held out, and its turns.
 Read = Callable[[ReadingReport, Callable[[int], None]], SplitDialogues]
 SUBWORD_TURNS = 400_000  # From more turns, subwords are learnt from at least about half as many.
-_READING = "-5"  # Of readers that understand the same files in another way; a run's key has none.
+_READING = "-6"  # Of readers that understand the same files in another way; a run's key has none.
 _FEW = 1000  # Dialogues that are in memory at a time.
 
 

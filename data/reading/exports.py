@@ -47,6 +47,10 @@ _KAKAO = re.compile(rf"\[(?P<sender>[^\[\]]{{1,100}})\] \[(?P<time>{_WHEN})\] (?
 Heads = Sequence[re.Pattern[str]]
 WHATSAPP, LINE = (_WHATSAPP, _TIME_FIRST, _TIME_BEHIND, _TIMED), (_LINE, _KAKAO)
 QQ = (_DISCORD, _IMESSAGE, _QQ, _QQ_COPIED)
+# Of who came and went, in KakaoTalk, which has no head, or that of another form.
+_CAME = re.compile(
+    r".{1,80}님(?:이 (?:나갔|들어왔)습니다|을 .{0,60}(?:초대|내보냈)(?:했|하였)?습니다)\.?"
+)
 _BELOW_DAYS = (*LINE, _TIMED)  # Whose messages have a time alone.
 # Above the messages of a day, in LINE and KakaoTalk.
 _DAY = re.compile(
@@ -120,9 +124,10 @@ def read(file: DialogueFile, heads: Heads) -> Iterator[Dialogue]:
             continue
         when = time_of(match["time"]) or time_of(f"{day} {match['time']}")
         sender = sender.strip().removeprefix("~").strip()
-        if len(texts) > 1 and is_notice(texts[0]):
+        texts = texts[2 * (head.groups == 2) :]
+        while len(texts) > 1 and (not texts[0] or is_notice(texts[0])):
             texts = texts[1:]  # The name of a file, above what was written with it.
-        text = _AFTER.sub("", "\n".join(texts[2 * (head.groups == 2) :]).strip()).strip()
+        text = _AFTER.sub("", "\n".join(texts).strip()).strip()
         text = text if is_notice(text) else _EDITED.sub("", text)
         if "\n" in text and text[0] == text[-1] == '"':
             text = text[1:-1]  # LINE quotes a text of several lines.
@@ -151,6 +156,8 @@ def _messages(
             begun = None
             if text.strip("="):
                 yield None, [text], line
+        elif begun and _CAME.fullmatch(text):
+            file.skip("lines without a sender", line)
         elif begun:
             begun[1].append(text)
             if not dates.isdisjoint(_form_of_date(text)):

@@ -41,6 +41,8 @@ TEXT_KINDS = frozenset(
     )
 )
 _LINK = re.compile(r"<(?:[^<>|]*\||(?=https?:))([^<>]*)>")  # As Slack writes it.
+_ANSWERED = re.compile(r"\A(?:> .*\n)+\n")  # Above an answer in Matrix.
+_QUOTE = re.compile(r"<quote\b.*?</quote>", re.DOTALL)  # What a message of Skype answers.
 _TAG = re.compile(r"</?[^<>\s][^<>]*>")
 
 
@@ -91,13 +93,17 @@ def message_of(record: Any, layout: Layout) -> Row | None:
     contents = (layout.text,) if layout.text else CONTENTS
     if sender is None or not keys_of(names, contents):
         return None
-    text = text_of(value_of(contents))
+    content = value_of(contents)
+    text = text_of(content)
     is_text = kind is None or way or str(kind).lower() in TEXT_KINDS
     is_text = is_text and str(subtype or 0).isdigit() and "call_duration" not in record
     is_text = is_text and str(value_of(GONE)).lower() not in ("true", "1")
+    if isinstance(content, Mapping) and "msgtype" in content:  # Matrix; an edit repeats a text.
+        is_text = is_text and content["msgtype"] == "m.text" and "m.new_content" not in content
+        text = text and _ANSWERED.sub("", text)
     text = _unbroken(text) if text and is_text else None
     if text and ("ts" in taken or str(kind).lower().startswith("richtext")):
-        text = html.unescape(_TAG.sub("", _LINK.sub(r"\1", text)))
+        text = html.unescape(_TAG.sub("", _LINK.sub(r"\1", _QUOTE.sub("", text))))
     text = None if text and when is not None and is_notice(text) else text
     message = Message(_unbroken(str(sender)), text, when)
     return Row(str(talk or ""), message, tuple(taken), is_untimed)

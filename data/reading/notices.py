@@ -29,7 +29,8 @@ _CALL = (
 _NOTICE = re.compile(
     rf"<[^<>]{{2,60}}>|(?:\[[^\[\]]{{1,8}}\])+|null|{_DELETED}"
     # A file, with words such as `file attached` behind its name, or with its folder.
-    r"|\S.{0,99}\.(?=\w*[^\W\d])\w{2,5} \([^\W\d][^()\n]{3,40}\)|(?:~|/)\S.*/[^\n/]+\.\w{2,5}"
+    r"|\S.{0,99}\.(?=\w*[^\W\d])\w{2,5} \([^\W\d][^()\n]{3,40}\)"
+    r"|(?:[~/]\S.*|attachments(?:/.*)?)/[^\n/]+\.\w{2,5}"
     r"|[^.!?]{1,20} (?:omitted|weggelassen|omitido|omessa?|omise?)"
     r"|missed (?:group )?(?:voice|video) call|waiting for this message\. this may take a while"
     # How long it took, or that nobody took it; LINE writes a telephone before it.

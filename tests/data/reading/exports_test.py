@@ -103,6 +103,10 @@ Jan 15, 2024  3:05:35 PM
 Me
 /home/me/Attachments/x.heic
 
+Jan 15, 2024  3:05:37 PM
+Me
+attachments/7.heic
+
 Jan 15, 2024  3:05:45 PM
 Ann named the conversation Fun
 
@@ -156,6 +160,10 @@ FILES = {
         for n, (name, text, more) in enumerate((
             ("Ann", "q", {}), ("Ann", "Ann started a video chat.", {}),
             ("Ann", "Videochat beendet", {"call_duration": 7}), ("Bob", "a", {})))]}), PAIR),
+    "kakao.txt": (
+        "[Ann] [오후 3:01] q\n[Bob] [오후 3:02] a\nAnn님이 나갔습니다.\n", PAIR),
+    "kakao of phones.txt": (two("2024년 1월 15일 오후 3:01, {} : ")
+                            + "2024년 1월 15일 오후 3:03, Ann님이 나갔습니다.\n", PAIR),
     "qq.txt": (two("2024-01-15 15:04:05 {}(1)\n") + "2024-01-15 15:05:05 系统消息(10000)\nx\n",
                PAIR),
     "noticed.txt": (NOTICED, PAIR),
@@ -197,7 +205,8 @@ FILES = {
          "messagetype": kind}
         for n, name, kind, text in (
             (3, "Ann", "Event/Call", "<partlist/>"), (1, "Ann", "Text", "q"),
-            (2, "Bob", "RichText", 'it&apos;s <a href="http://x">http://x</a> &lt;3'))]}]}),
+            (2, "Bob", "RichText", '<quote author="x">q</quote>'
+             'it&apos;s <a href="http://x">http://x</a> &lt;3'))]}]}),
         [["q", "it's http://x <3"]]),
     "slack.json": (json.dumps([
         {"type": "message", "user": name, "ts": f"170533086{n}.1", "text": text}
@@ -214,6 +223,13 @@ FILES = {
         for n, (kind, name, text) in enumerate((
             ("m.room.message", "Ann", "q"), ("m.room.message", "Bob", "a"),
             ("m.room.member", "Carl", "x")))]}), PAIR),
+    "matrix with more.json": (json.dumps({"messages": [
+        {"type": "m.room.message", "sender": name, "origin_server_ts": 1705330860000 + n,
+         "content": {"msgtype": kind, "body": text, **more}}
+        for n, (name, kind, text, more) in enumerate((
+            ("Ann", "m.text", "q", {}), ("Bob", "m.text", "> <@ann> q\n\na", {}),
+            ("Bob", "m.image", "1.png", {}), ("Bob", "m.text", "* a", {"m.new_content": {}})))]}),
+        PAIR),
     "google.json": (json.dumps({"messages": [
         {"creator": {"name": name}, "text": text,
          "created_date": f"{day}, 2024 at 3:0{n}:05 PM UTC"}
