@@ -86,7 +86,8 @@ def turns_of(
         turns = found if found is None else _of_list(found, layout, report)
         if turns:
             if taken[1:] and not isinstance(turns, Turns):
-                turns = Turns(turns, has_roles=True)
+                # The last one is the answer, however many turns are before it.
+                turns = Turns([""] * (len(turns) % 2) + turns, has_roles=True)
             report.take(taken, record)
             return turns
     return None

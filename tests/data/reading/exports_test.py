@@ -243,6 +243,8 @@ FILES = {
                       [["q", "a", "q2", "a2"]]),
     "context.jsonl": (lines_of({"context": ["q", "a", "q2"], "response": "a2"}),
                       [["q", "a", "q2", "a2"]]),
+    "an even context.jsonl": (lines_of({"context": ["b", "q"], "response": "a"}),
+                              [["", "b", "q", "a"]]),
     "history of messages.jsonl": (
         lines_of({"prompt": "q2", "response": "a2", "history": [
             {"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]}),
