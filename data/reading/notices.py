@@ -6,7 +6,8 @@ from __future__ import annotations
 import re
 
 _DELETED = (
-    r"(?:you deleted )?this message(?: was deleted)?|se eliminó este mensaje"
+    r"(?:you deleted )?this message(?: was deleted)?(?: (?:as|by) admin(?: .{1,60})?)?"
+    r"|se eliminó este mensaje|este mensaje fue eliminado"
     r"|eliminaste este mensaje|(?:esta )?mensagem (?:foi )?apagada|você apagou esta mensagem"
     r"|diese nachricht wurde gelöscht|du hast diese nachricht gelöscht"
     r"|ce message a été supprimé|vous avez supprimé ce message"
@@ -20,6 +21,9 @@ _DELETED = (
     r"|تم حذف هذه الرسالة|لقد حذفت هذه الرسالة|यह मैसेज मिटाया गया|आपने यह मैसेज मिटाया"
     r"|pesan ini (?:telah )?dihapus|anda menghapus pesan ini"
     r"|detta meddelande (?:raderades|togs bort)|du raderade detta meddelande"
+    r"|denne besked blev slettet|denne meldingen ble slettet|tämä viesti poistettiin"
+    r"|tato zpráva byla odstraněna|acest mesaj a fost șters|ezt az üzenetet törölték"
+    r"|це повідомлення видалено|αυτό το μήνυμα διαγράφηκε|הודעה זו נמחקה|tin nhắn này đã bị xóa"
 )
 _CALL = (
     r"(?:(?:missed |silenced )?(?:group )?(?:voice|video) call|(?:sprach|video)anruf"

@@ -462,7 +462,10 @@ def test_thoughts_are_left_out_and_counted(tmp_path):
      ("☎ 555 1234", False), ("☎ me at 9:30 or at 10!", False), ("Voice call, 3 min", True),
      ("Video call, 1 hr 2 min", True), ("Missed group video call", True),
      ("Voice call, No answer", True), ("Sprachanruf, 3 Min.", True), ("video call?", False),
-     ("Video call, maybe at 3", False), ("See you, 3 min", False)],
+     ("Video call, maybe at 3", False), ("See you, 3 min", False),
+     ("This message was deleted by admin Ann", True), ("You deleted this message as admin", True),
+     ("Este mensaje fue eliminado.", True), ("Acest mesaj a fost șters", True),
+     ("Delete this message as admin", False), ("You missed a video chat", True)],
 )  # fmt: skip
 def test_notices_are_told_from_texts(text, is_one):
     assert is_notice(text) == is_one
