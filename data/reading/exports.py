@@ -83,7 +83,8 @@ def fits(file: DialogueFile, heads: Heads) -> bool:
 
 
 def _num_heads(file: DialogueFile, head: re.Pattern[str]) -> int:
-    lines = file.sample[:SAMPLED]
+    first = next(iter(file.sample), "")  # Of an export many notices or lines of one text may come.
+    lines = file.sample[: None if head.fullmatch(_plain(first)) else SAMPLED]
     matches = filter(None, (head.fullmatch(_plain(line)) for line in lines))
     number = sum(match.groupdict().get("sender", "") is not None for match in matches)
     return 0 if head.pattern.endswith(_BELOW) and number == len(lines) else number

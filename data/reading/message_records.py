@@ -43,6 +43,7 @@ TEXT_KINDS = frozenset(
 _LINK = re.compile(r"<(?:[^<>|]*\||(?=https?:))([^<>]*)>")  # As Slack writes it.
 _ANSWERED = re.compile(r"\A(?:> .*\n)+\n")  # Above an answer in Matrix.
 _QUOTE = re.compile(r"<quote\b.*?</quote>", re.DOTALL)  # What a message of Skype answers.
+_BREAK = re.compile(r"<br ?/?>|</(?:p|div|li)>")
 _TAG = re.compile(r"</?[^<>\s][^<>]*>")
 
 
@@ -103,7 +104,8 @@ def message_of(record: Any, layout: Layout) -> Row | None:
         text = text and _ANSWERED.sub("", text)
     text = _unbroken(text) if text and is_text else None
     if text and ("ts" in taken or str(kind).lower().startswith("richtext")):
-        text = html.unescape(_TAG.sub("", _LINK.sub(r"\1", _QUOTE.sub("", text))))
+        text = _BREAK.sub("\n", _LINK.sub(r"\1", _QUOTE.sub("", text)))
+        text = html.unescape(_TAG.sub("", text)).strip()
     text = None if text and when is not None and is_notice(text) else text
     message = Message(_unbroken(str(sender)), text, when)
     return Row(str(talk or ""), message, tuple(taken), is_untimed)

@@ -149,6 +149,10 @@ SAME_NAME = {"chats": {"list": [  # Of two people, and of one whose account was 
 FILES = {
     "directed.txt": (DIRECTED, PAIR),
     "captioned.txt": (CAPTIONED, [["look at this wonderful evening", "it is wonderful"]]),
+    "a group.txt": ("1/15/24, 3:00 PM - Ann added Carl\n" * 30
+                    + two("1/15/24, 3:01 PM - {}: "), PAIR),
+    "a poem.txt": ("1/15/24, 3:00 PM - Ann: x\n" + "y\n" * 30 + two("1/16/24, 3:01 PM - {}: "),
+                   [["x\n" + "y\n" * 29 + "y"], ["q", "a"]]),
     "same name.json": (json.dumps(SAME_NAME), [[f"q{n}", f"a{n}"] for n in range(3)]),
     "weflow.json": (json.dumps({"weflow": {"version": "1"}, "messages": [
         {"createTime": 1705330860 + n, "type": kind, "content": text, "isSend": n // 2,
@@ -205,9 +209,9 @@ FILES = {
          "messagetype": kind}
         for n, name, kind, text in (
             (3, "Ann", "Event/Call", "<partlist/>"), (1, "Ann", "Text", "q"),
-            (2, "Bob", "RichText", '<quote author="x">q</quote>'
+            (2, "Bob", "RichText", '<quote author="x">q</quote><p>so</p>'
              'it&apos;s <a href="http://x">http://x</a> &lt;3'))]}]}),
-        [["q", "it's http://x <3"]]),
+        [["q", "so\nit's http://x <3"]]),
     "slack.json": (json.dumps([
         {"type": "message", "user": name, "ts": f"170533086{n}.1", "text": text}
         for n, (name, text) in enumerate(
