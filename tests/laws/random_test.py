@@ -7,7 +7,8 @@ import tensorflow as tf
 
 import towers
 from tests import helpers
-from towers.step.micro_batches import fold_in, seed_states
+from towers.step.micro_batches import seed_states
+from towers.variables.own_draws import fold_in
 from towers.variables.shared_variables import SharedVariables
 
 UNITS = 16
@@ -109,6 +110,41 @@ def test_what_is_drawn_without_a_seed_follows_from_that_of_the_step():
     keras.random.uniform((UNITS,))
     np.testing.assert_array_equal(draws, unseeded_draws(seed=5))
     assert not np.isin(draws, unseeded_draws(seed=6)).any()
+
+
+ONES = tf.ones((UNITS,))
+OWN_DRAWS = {
+    "dropout": lambda: tf.nn.dropout(ONES, 0.5, seed=3),
+    "normal": lambda: tf.random.normal((UNITS,), 3.0, 2.0, seed=3),
+    "truncated": lambda: tf.random.truncated_normal((UNITS,)),
+    "integers": lambda: tf.random.uniform((UNITS,), -9, 9, tf.int64, seed=3),
+    "shuffle": lambda: tf.random.shuffle(tf.range(UNITS), seed=3),
+}
+
+
+def own_draws(draw, num_towers, accumulate):
+    """Returns what towers draw in two steps, by an op with a state of its own, in any order."""
+    model, drawn = helpers.dense_model(), []
+
+    def tower_fn(batch):
+        twice = tf.stack([draw(), tf.cond(tf.constant(True), draw, draw)])
+        tf.numpy_function(drawn.extend, [twice], [])
+        return helpers.classify(model)(batch)
+
+    batches = helpers.dense_batches([8, 8])
+    options = {"accumulate": accumulate, "probe": False}
+    optimizer = keras.optimizers.SGD(0.1)
+    step, shards = helpers.build_step(tower_fn, model, optimizer, batches, num_towers, **options)
+    for number, tuple_of_shards in enumerate(shards, 1):
+        step(tuple_of_shards, number)
+    return {one.tobytes() for one in drawn}
+
+
+@pytest.mark.parametrize("name", OWN_DRAWS)
+def test_ops_with_a_state_of_their_own_draw_by_step_and_part(name):
+    draws = own_draws(OWN_DRAWS[name], 2, 2)
+    assert len(draws) == 2 * 4 * 2
+    assert own_draws(OWN_DRAWS[name], 4, 1) == draws
 
 
 class WithinControlFlow(keras.layers.Layer):

@@ -306,9 +306,9 @@ def take_identity(copy: Any, source: Any) -> None:
     copy._unique_id = source._unique_id
 
 
-def graphs_within(tensor: Any, outer: Any) -> list[Any]:
-    """Returns the graphs from that of a tensor up to one that is around it, without that one."""
-    found, graph = [], tensor.graph
+def graphs_within(graph: Any, outer: Any) -> list[Any]:
+    """Returns the graphs from one up to another that is around it, without that one."""
+    found = []
     while graph is not None and graph is not outer:
         found.append(graph)
         graph = getattr(graph, "outer_graph", None)

@@ -19,10 +19,9 @@ import numpy as np
 import tensorflow as tf
 
 from towers.ground.hooks import Hook
-from towers.ground.private_apis import random_ops
+from towers.variables.own_draws import DRAWS
 
 NEXT_SEED = Hook(keras.random.SeedGenerator, "next")
-DRAWS = {name: Hook(module, name) for module, name in random_ops()}
 
 
 @contextlib.contextmanager

@@ -8,9 +8,10 @@ import keras
 import tensorflow as tf
 
 from towers.ground.private_apis import global_seed_generator, stored_value
-from towers.step.micro_batches import Part, fold_in
+from towers.step.micro_batches import Part
 from towers.step.sums import add_states, merge_state, share_of_state
 from towers.travel.pairs import add_in_pairs
+from towers.variables.own_draws import fold_in
 from towers.variables.shared_variables import is_seed
 from towers.variables.tower_scope import Scope, new_variable_error
 

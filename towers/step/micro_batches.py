@@ -16,6 +16,7 @@ from towers.batches.shards import Shard, take_rows
 from towers.step.synchronized import Replica
 from towers.travel.packing import Nest
 from towers.travel.pairs import first_half
+from towers.variables.own_draws import fold_in
 
 Index = Any  # The number of a micro-batch within its shard: an int, or an int32 scalar in a loop.
 Add = Callable[[Any, Any], Any]
@@ -69,11 +70,6 @@ def seed_states(seed: tf.Tensor, num_generators: int) -> list[tf.Tensor]:
     otherwise the second draw of one generator would equal the first draw of the next.
     """
     return [fold_in(fold_in(seed, generator), 0) for generator in range(num_generators)]
-
-
-def fold_in(seed: tf.Tensor, number: int | tf.Tensor) -> tf.Tensor:
-    """Returns a new seed, int64 [2], a function of a seed and a number."""
-    return tf.random.experimental.stateless_fold_in(seed, tf.cast(number, tf.int64))
 
 
 def micro_batches_of(shard: Shard, count: int) -> Callable[[Index], Shard]:

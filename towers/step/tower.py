@@ -29,7 +29,7 @@ from towers.step.tracing import check_gradients
 from towers.travel.gradients import Gradient, add_gradients, scale_gradients
 from towers.travel.packing import Upload
 from towers.travel.pairs import add_in_pairs
-from towers.variables.tower_scope import TowerScope
+from towers.variables.tower_scope import OWN, TowerScope
 
 ALONE = Rendezvous()
 Values = dict[int, Any]  # What a tower has read, by the variable's id.
@@ -276,6 +276,7 @@ def forward(
     shared, tower = program.shared, f"Tower {part.tower}"
     seeds = seed_states(part.seed, len(shared.seeds))
     mapping = {**values, **dict(zip(map(id, shared.seeds), seeds, strict=True))}
+    mapping[OWN] = part.seed, 0
     scope = TowerScope(tower, shared, mapping, [*tf.nest.flatten(shard), *seeds], tape)
     if part.replica is not None:
         part.replica.begin(shard.size)

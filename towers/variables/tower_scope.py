@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import functools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -12,10 +13,18 @@ import keras
 import tensorflow as tf
 
 from towers.ground.hooks import Hook
-from towers.ground.private_apis import CondBranchFuncGraph, Function, graphs_within, run_code
+from towers.ground.private_apis import (
+    CondBranchFuncGraph,
+    Function,
+    get_default_graph,
+    graphs_within,
+    run_code,
+)
+from towers.variables.own_draws import OWN_DRAWS, draw_by_seed, fold_in
 from towers.variables.shared_variables import SharedVariables, is_seed
 
 CALL_FUNCTION = Hook(Function, "__call__")
+OWN = 0  # The id of no variable.
 _CURRENT: contextvars.ContextVar[TowerScope | None] = contextvars.ContextVar("scope", default=None)
 
 
@@ -47,6 +56,7 @@ class TowerScope(Scope):
         tower: the tower's name in error messages.
         shared: the variables that a tower may use.
         mapping: by the variable's id, its value, and the state of each seed generator, int64 [2].
+            Under `OWN`, the part's seed and how many ops drew that have a state of their own.
         inputs: the tensors that differ between parts of a batch.
         tape: the tape that records the tower function, or None.
         ambiguous: the ids of variables that must not be read, since it is not known which of their
@@ -77,6 +87,8 @@ class TowerScope(Scope):
 
     def __enter__(self) -> Any:
         self._within.callback(_CURRENT.reset, _CURRENT.set(self))
+        for op, hook in OWN_DRAWS.items():
+            self._within.enter_context(hook.through(functools.partial(self._draw, op)))
         return super().__enter__()
 
     def get_current_value(self, variable: keras.Variable) -> Any:
@@ -131,6 +143,26 @@ class TowerScope(Scope):
         """Returns a scope of the same tower with other values."""
         return TowerScope(self.name, self.shared, mapping, self._inputs)
 
+    def _draw(
+        self, op: str, original: Callable[..., Any], /, *args: Any, **options: Any
+    ) -> tf.Tensor:
+        """Returns what an op draws that has a state of its own, by the seed of the tower's part.
+
+        Within a loop it draws by its state: each turn would draw the same by the seed.
+        """
+        if OWN in self._ambiguous:
+            raise RuntimeError(
+                f"{self.name} recomputes a function that draws by `{op}`: keras.remat and "
+                "tf.recompute_grad would not draw the same random numbers again. Use "
+                "towers.steps.recompute(function) instead."
+            )
+        seed, number = self.state_mapping.get(OWN, (None, 0))
+        if seed is None or not is_outside_of_loops(seed):
+            return original(*args, **options)
+        self.state_mapping[OWN] = seed, number + 1
+        self._num_updates[OWN] += 1
+        return draw_by_seed(op, fold_in(fold_in(seed, -1), number), original, *args, **options)
+
     def _leaving_control_flow(self, variable: keras.Variable, value: tf.Tensor) -> tf.Tensor:
         """Returns the value of a variable that was assigned, for all that follows.
 
@@ -140,7 +172,7 @@ class TowerScope(Scope):
         before: Any = self._before.get(id(variable))
         if not tf.is_symbolic_tensor(value) or not tf.is_symbolic_tensor(before):
             return value
-        within = graphs_within(value, before.graph)
+        within = graphs_within(value.graph, before.graph)
         if not within:
             return value
         is_branch = all(isinstance(graph, CondBranchFuncGraph) for graph in within)
@@ -258,3 +290,11 @@ def new_variable_error(tower: str, name: str) -> RuntimeError:
         "layers and variables once, outside of the tower function, under "
         "`placement.scope()`."
     )
+
+
+def is_outside_of_loops(seed: tf.Tensor) -> bool:
+    """Returns whether the current graph is that of a seed, or one of a branch in it."""
+    if not tf.is_symbolic_tensor(seed):
+        return True
+    within = graphs_within(get_default_graph(), seed.graph)
+    return all(isinstance(graph, CondBranchFuncGraph) for graph in within)

@@ -14,8 +14,11 @@ WAYS = {
 }
 
 
-def case(wrap, *, draws=1, embedding=False):
-    """A classifier whose hidden block has BatchNorm and dropout, and its tower function."""
+def case(wrap, *, draws=1, embedding=False, own=False):
+    """A classifier whose hidden block has BatchNorm and dropout, and its tower function.
+
+    The dropout is one of Keras, or draws by a state of its own.
+    """
     keras.utils.set_random_seed(1)
     hidden = keras.layers.Dense(8, activation="tanh", name="hidden")
     norm, drop = keras.layers.BatchNormalization(name="norm"), keras.layers.Dropout(0.5)
@@ -30,7 +33,7 @@ def case(wrap, *, draws=1, embedding=False):
         if embedding:
             outputs += table(labels)
         for _ in range(draws):
-            outputs = drop(outputs, training=True)
+            outputs = tf.nn.dropout(outputs, 0.5) if own else drop(outputs, training=True)
         return outputs
 
     block = wrap(block)
@@ -44,11 +47,11 @@ def case(wrap, *, draws=1, embedding=False):
     return tower_fn, [variable for layer in layers for variable in layer.variables]
 
 
-def train(wrap, parameters="auto", *, draws=1, embedding=False, **options):
+def train(wrap, parameters="auto", *, draws=1, embedding=False, own=False, **options):
     """Returns the values of the variables after three steps on two towers, and the step."""
     keras.config.set_dtype_policy("float64")
     with helpers.tower_placement(2, parameters).scope():
-        tower_fn, variables = case(wrap, draws=draws, embedding=embedding)
+        tower_fn, variables = case(wrap, draws=draws, embedding=embedding, own=own)
     batches, optimizer = (
         helpers.dense_batches([8, 7, 8], dtype="float64"),
         keras.optimizers.Adam(0.1),
@@ -89,17 +92,17 @@ def test_recomputed_activations_give_the_same_gradients(way, place):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("embedding", [False, True])
-def test_a_generator_may_draw_often_in_what_is_recomputed(embedding):
-    expected, _ = train(lambda function: function, draws=3, embedding=embedding)
-    actual, _ = train(towers.steps.recompute, draws=3, embedding=embedding)
+@pytest.mark.parametrize(("embedding", "own"), [(False, False), (True, False), (True, True)])
+def test_what_is_recomputed_may_draw_often(embedding, own):
+    expected, _ = train(lambda function: function, draws=3, embedding=embedding, own=own)
+    actual, _ = train(towers.steps.recompute, draws=3, embedding=embedding, own=own)
     helpers.assert_same_weights(actual, expected, float64=True)
 
 
-@pytest.mark.parametrize("way", ["remat", "recompute_grad"])
-def test_draws_that_tensorflow_would_not_repeat_are_refused(way):
+@pytest.mark.parametrize("way, own", [("remat", False), ("recompute_grad", False), ("remat", True)])
+def test_draws_that_tensorflow_would_not_repeat_are_refused(way, own):
     with pytest.raises(RuntimeError, match=r"recomputes a function.*Use towers\.steps\.recompute"):
-        train(WAYS[way], draws=2)
+        train(WAYS[way], draws=2, own=own)
 
 
 def test_layers_under_a_remat_scope_train_as_without():
