@@ -25,7 +25,7 @@ CLASSES = "labels that judge no answer, since no question has both"
 _NUMBER = re.compile(r"-?\d+(?:\.\d*)?")
 _KINDS = (  # The first are counts with letters, such as q_12.
     ("numbers with letters", re.compile(r"[^\W\d]{1,8}[-_]?\d+")),
-    ("dates", re.compile(r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}\b.*")),
+    ("dates or times", re.compile(r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}\b.*|\d\d?:\d\d(?::\d\d)?")),
     ("licences", re.compile(r"CC-BY\b.*")),
 )
 _HEADING = re.compile(r"[a-z][a-z0-9_ ]{0,29}")

@@ -353,6 +353,7 @@ TABLES = {
     "names": "".join(f"{'Ann' if n % 2 else 'Bob'}\tsome text {n}\n" for n in range(12)),
     "names and bars": "".join(f"{'Ann' if n % 2 else 'Bob'} | some text {n}\n" for n in range(12)),
     "dates": "".join(f"2024-01-{n:02}\tsome text {n}\n" for n in range(12)),
+    "times": "".join(f"15:01:{n:02}\t From  Ann : some text {n}\n" for n in range(12)),
     "labels of csv": "".join(f"some text {n},{n % 2}\n" for n in range(12)),
     "numbers of csv": "".join(f"{n},some text {n}\n" for n in range(12)),
 }
