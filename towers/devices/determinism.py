@@ -10,7 +10,7 @@ import tensorflow as tf
 from towers.devices.cpu import use_all_cores
 from towers.ground.private_apis import gen_math_ops, is_op_determinism_enabled
 
-ADD_N = gen_math_ops.add_n
+ADD_N = gen_math_ops.add_n  # As TensorFlow has it.
 
 
 def enable_determinism() -> None:
