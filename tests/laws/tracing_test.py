@@ -336,6 +336,7 @@ def test_nothing_to_train_is_refused():
         ({"clip_norm": float("inf")}, r"clip_norm must be above 0 and finite.*inf"),
         ({"seed": 1.5}, r"seed must be a whole number of 64 bits. Received 1.5"),
         ({"seed": 2**63}, r"seed must be a whole number of 64 bits"),
+        ({"compiled": "yes"}, r"compiled must be True or False. Received 'yes'"),
         ({"loss_scale": 1024.0}, r"loss_scale must be a LossScale, or None. Received 1024.0"),
         ({"carried": tf.TensorSpec([3])}, r"carried must be a Carried, or None. Received Tensor"),
         ({"accumulate": 0}, r"accumulate must be .* at least 1.*0"),

@@ -75,6 +75,9 @@ class StepOptions:
             if value is not None and not isinstance(value, kind):
                 raise ValueError(f"{name} must be a {kind.__name__}, or None. Received {value!r}.")
         check_choice("batch_norm", self.batch_norm, BATCH_NORM_POLICIES)
+        for name in ("compiled", "probe"):
+            if (value := getattr(self, name)) not in (True, False):
+                raise ValueError(f"{name} must be True or False. Received {value!r}.")
 
 
 class LossScale:
