@@ -132,8 +132,14 @@ def parquet_of(paths: list[Path], reading: Reading, listed: Listed) -> Iterator[
     They have the names of their files, and of the folders of these if there are several.
     """
     records = unpacked(paths, reading.cache)
-    listed.class_names = class_names_beside(records[0])
     top = os.path.commonpath([path.parent for path in paths])
+    beside = {class_names_beside(folder) for folder in {record.parent for record in records}}
+    if len(beside - {None}) > 1:
+        raise ValueError(
+            f"{top} holds Parquet files of several data sets, whose classes have other names. Give "
+            "the folder of one of them."
+        )
+    listed.class_names = max(beside, key=bool)
     return list_records(records, [path.relative_to(top).as_posix() for path in paths])
 
 
@@ -234,6 +240,8 @@ def list_class_folders(
 
 def parts_among(folders: list[Path]) -> dict[Path, str]:
     """Returns the parts of folders whose names differ in these alone, such as `cars_train`."""
+    if sum(any(map(part_of_folder, words_of(entry.name))) for entry in folders) < 2:
+        return {}
     names = [words_of(entry.name) for entry in folders if any(pictures_below(entry))]
     shared = [word for word in names[0] if all(word in own for own in names)] if names else []
     parts = {entry: part_of_folder(entry.name, shared) for entry in folders}

@@ -451,13 +451,15 @@ def test_a_table_has_lists_of_labels_as_python_writes_them(tmp_path):
     assert counts == {"train": {"cat": 2, "red fox": 1, "it's": 1}}
 
 
-def write_parquet(path, labels):
+def write_parquet(path, labels, names=()):
     """Writes a Parquet file with a picture for each label, all different; returns its folder."""
     pyarrow, parquet = (pytest.importorskip(f"pyarrow{name}") for name in ("", ".parquet"))
     numbers = range(len(labels))
     pictures = [encode(Image.new("RGB", (2, 2), (n % 256, n // 256, 9)), "PNG") for n in numbers]
     path.parent.mkdir(parents=True, exist_ok=True)
-    parquet.write_table(pyarrow.table({"image": pictures, "label": labels}), path)
+    table = pyarrow.table({"image": pictures, "label": labels})
+    features = json.dumps({"info": {"features": {"label": {"names": names}}}})
+    parquet.write_table(table.replace_schema_metadata({"huggingface": features}), path)
     return path.parent
 
 
@@ -466,6 +468,16 @@ def test_the_folders_of_parquet_files_say_their_parts(tmp_path):
         write_parquet(tmp_path / "hub" / "default" / part / "0000.parquet", [0, 1] * number)
     counts, _ = found(tmp_path / "hub", tmp_path / "cache", validation_share=0)
     assert counts == {"train": {"0": 4, "1": 4}, "test": {"0": 2, "1": 2}}
+
+
+def test_parquet_files_of_several_data_sets_are_refused(tmp_path):
+    for name in ("train", "test"):
+        write_parquet(tmp_path / "hub" / name / "0.parquet", [True, False], ["cat", "dog"])
+    counts, _ = found(tmp_path / "hub", tmp_path / "cache", validation_share=0)
+    assert counts == {part: {"cat": 1, "dog": 1} for part in ("train", "test")}
+    write_parquet(tmp_path / "hub" / "other" / "0.parquet", [0, 1], ["hat", "coat"])
+    with pytest.raises(ValueError, match="several data sets, whose classes have other names"):
+        found(tmp_path / "hub", tmp_path / "cache")
 
 
 def test_a_copy_of_a_parquet_file_holds_out_the_same_pictures(tmp_path):
