@@ -52,6 +52,7 @@ def test_names_tell_the_parts(tmp_path):
     for part, number in (("train", 40), ("validation", 20), ("test", 10)):
         assert np.count_nonzero(np.asarray(corpus.part(part)) == END) == number
     assert (corpus.folder / "valid.array").exists()
+    assert corpus.facts["parts"] == [*corpus.facts["characters"]] == ["train", "validation", "test"]
 
 
 def test_files_with_the_same_content_are_named(tmp_path):
