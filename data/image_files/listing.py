@@ -235,6 +235,7 @@ def list_class_folders(
     if not found:
         others = format_suffixes(Counter(map(suffix_of, files_below(folder))))
         found_instead = f" It holds {others}." if others else ""
+        found_instead += "".join(f" {note[0].upper()}{note[1:]}." for note in listed.notes)
         raise ValueError(f"{folder} holds no picture in a class folder.{found_instead} {LAYOUT}.")
 
 
@@ -260,9 +261,8 @@ def with_classes(parts: dict[Path, str], listed: Listed) -> dict[Path, str]:
         elif len(tables := tables_in(entry)) == 1:
             kept[tables[0]] = part
         elif count := sum(1 for _ in pictures_below(entry)):
-            listed.notes.append(
-                f"left out {count:,} pictures of {entry.name}/, which are in no class folder"
-            )
+            number = count_of(count, "picture")
+            listed.notes.append(f"left out {number} of {entry.name}/, which are in no class folder")
     return kept
 
 
@@ -272,7 +272,7 @@ def class_folders(parent: Path, listed: Listed) -> list[Path]:
     beside = [entry for entry in entries if entry.name.lower().endswith(SUFFIXES)]
     if beside:
         listed.notes.append(
-            f"left out {len(beside):,} pictures of {parent} in no class folder, such as "
+            f"left out {count_of(len(beside), 'picture')} of {parent} in no class folder, such as "
             f"{beside[0].name}"
         )
     return [entry for entry in entries if entry.is_dir()]

@@ -116,8 +116,18 @@ def read_rows(path: Path) -> Iterator[Row]:
 
 
 def rows_of_json(path: Path, lines: Iterable[str]) -> Iterator[Row]:
-    """Yields the keys of the first object, and the values of each one."""
-    names: list[str] = []
+    """Yields the keys of the first objects, and the values of each one."""
+    objects = objects_of_json(path, lines)
+    first = list(itertools.islice(objects, LOOKED_AT))
+    names = list(dict.fromkeys(name for _, found in first for name in found))
+    if first:
+        yield first[0][0], names
+    for place, found in itertools.chain(first, objects):
+        yield place, [cell_of(found.get(name)) for name in names]
+
+
+def objects_of_json(path: Path, lines: Iterable[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yields where each object stands, and the object."""
     for number, line in enumerate(lines, 1):
         place = f"{path}:{number}"
         if not line.strip():
@@ -128,10 +138,7 @@ def rows_of_json(path: Path, lines: Iterable[str]) -> Iterator[Row]:
             raise ValueError(f"{place}: the line is no JSON ({error}).") from error
         if not isinstance(found, dict):
             raise ValueError(f"{place}: expected an object. Received {line.strip()[:60]!r}.")
-        if not names:
-            names = list(found)
-            yield place, names
-        yield place, [cell_of(found.get(name)) for name in names]
+        yield place, found
 
 
 def cell_of(value: Any) -> str:
@@ -238,12 +245,11 @@ def example_of(
     name, part = row[columns.path].strip(), None
     if not name or "\0" in name:
         raise ValueError(f"{place}: the path is empty or holds a zero byte.")
-    if columns.part is not None:
-        part = PART_NAMES.get(row[columns.part].strip().lower())
+    cell = None if columns.part is None else row[columns.part]
+    if cell is not None and getattr(cell, "value", cell) is not None:  # An object may lack it.
+        part = PART_NAMES.get(cell.strip().lower())
         if part is None:
-            raise ValueError(
-                f"{place}: split must be train, val or test. Received {row[columns.part]!r}."
-            )
+            raise ValueError(f"{place}: split must be train, val or test. Received {cell!r}.")
     labels = labels_of(place, row, columns, several_labels)
     if not several_labels and len(labels) != 1:
         raise ValueError(

@@ -164,7 +164,7 @@ def test_classes_without_pictures_are_named(tmp_path):
 def test_pictures_beside_class_folders_are_counted(tmp_path):
     folder = write(tmp_path / "all", *several("cat", "dog"), "cover.jpg")
     _, summary = found(folder, tmp_path / "cache")
-    assert "left out 1 pictures of" in summary and "such as cover.jpg" in summary
+    assert "left out 1 picture of" in summary and "such as cover.jpg" in summary
 
 
 def test_folders_in_a_class_folder_are_classes_or_one(tmp_path):
@@ -261,6 +261,15 @@ def test_a_column_of_parts_is_found_by_what_it_holds(tmp_path):
         (folder / "t.csv").write_text(f"id,{name}\n0,{cell}\n")
         with pytest.raises(ValueError, match="has to name the columns path and label"):
             found(folder, tmp_path / "cache")
+
+
+def test_the_first_object_need_not_have_every_key(tmp_path):
+    folder = write(tmp_path / "all", "1.png", "2.png", "3.png", "4.png")
+    rows = [{"file_name": f"{n}.png", "label": n % 2} for n in (1, 2, 3, 4)]
+    rows[2]["split"] = rows[3]["split"] = "test"
+    (folder / "metadata.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    counts, _ = found(folder, tmp_path / "cache", validation_share=0)
+    assert counts == {part: {"0": 1, "1": 1} for part in ("train", "test")}
 
 
 def test_labels_that_no_two_pictures_share_are_doubted(tmp_path):
