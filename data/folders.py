@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
 TRAIN, VALIDATION, TEST = PARTS = ("train", "validation", "test")  # Of a data set.
 PART_NAMES = {part: part for part in PARTS} | {"training": TRAIN, "testing": TEST}
-OF_SYSTEMS = (".", "__MACOSX", "@eaDir", "$RECYCLE.BIN")  # How names begin that are not data.
+# How names begin that are not data.
+OF_SYSTEMS = (".", "__MACOSX", "@eaDir", "$RECYCLE.BIN", "#recycle", "lost+found")
 PART_NAMES |= dict.fromkeys(("valid", "val", "dev", "eval", "evaluation"), VALIDATION)
+FILLERS = {
+    "set", "sets", "image", "images", "img", "imgs", "picture", "pictures", "photo", "photos",
+    "text", "texts", "data", "dataset", "file", "files", "folder", "dir", "split", "seg", "cropped",
+}  # fmt: skip
+PART_WORD = re.compile(rf"({'|'.join(PART_NAMES)})(set|images|data)?$")
 
 
 def files_below(folder: Path) -> Iterator[Path]:
@@ -49,6 +56,26 @@ def is_of_system(name: str) -> bool:
     (True, True, False)
     """
     return name.startswith(OF_SYSTEMS)
+
+
+def part_of_folder(name: str, shared: Collection[str] = ()) -> str | None:
+    """Returns the part that a folder's name says, None for another name.
+
+    Args:
+        name: of the folder.
+        shared: words that others have, too, and that tell nothing.
+
+    >>> part_of_folder("seg_train"), part_of_folder("TestSet"), part_of_folder("trains")
+    ('train', 'test', None)
+    """
+    words = [word for word in words_of(name) if word not in shared]
+    match = PART_WORD.match(words[0]) if len(words) == 1 else None
+    return PART_NAMES[match[1]] if match else None
+
+
+def words_of(name: str) -> list[str]:
+    """Returns the words of a folder's name, without those that tell nothing."""
+    return [word for word in re.split(r"[\W_\d]+", name.lower()) if word and word not in FILLERS]
 
 
 def check_link(folder: Path) -> None:

@@ -142,6 +142,9 @@ class ImageFiles:
         missing = [name for number, name in enumerate(self.class_names) if not train[number]]
         if missing and train:
             yield f"no picture to train on: {', '.join(shortened(missing))}"
+        lone = sum(sum(count[n] for count in counts) == 1 for n in range(self.num_classes))
+        if lone > max(MOST_NAMED, self.num_classes / 2):
+            yield f"{lone:,} classes of one picture each: are these the labels to be told apart?"
         folded = Counter(map(str.casefold, self.class_names))
         if alike := [name for name in self.class_names if folded[name.casefold()] > 1]:
             yield f"classes that differ in capitals alone: {', '.join(shortened(alike))}"
@@ -273,6 +276,9 @@ class Builder:
             pairs = shortened([f"{one} and {other}" for one, other in twice], 3)
             number = count_of(len(twice), "picture")
             yield f"{number} in two classes or parts: {', '.join(pairs)}"
+        places = {(example.path, example.offset) for example, *_ in self._rows}
+        if again := len(self._rows) - len(places):
+            yield f"{count_of(again, 'row')} with a picture that another row has, too"
         yield from self.listed.notes
         if self._broken:
             of = [f"{name} {number:,}" for name, number in self._lost.most_common()]

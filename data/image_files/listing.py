@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from towers.data.folders import (
-    PART_NAMES,
     TRAIN,
     files_below,
     folders_below,
     format_suffixes,
     is_of_system,
+    part_of_folder,
     suffix_of,
+    words_of,
 )
 from towers.data.image_files.decoding import SUFFIXES
 from towers.data.image_files.parquet import PARQUET, unpacked
@@ -38,11 +38,6 @@ LAYOUT = (
 )
 REFUSED, CLASSES, ONE = NESTED = ("refused", "classes", "one")
 MOST_NAMED = 8  # Files beside folders that the summary names.
-FILLERS = {
-    "set", "sets", "image", "images", "img", "imgs", "picture", "pictures", "photo", "photos",
-    "data", "dataset", "folder", "dir", "split", "seg", "cropped",
-}  # fmt: skip
-PART_WORD = re.compile(rf"({'|'.join(PART_NAMES)})(set|images|data)?$")
 
 
 class Reading(NamedTuple):
@@ -137,8 +132,14 @@ def parquet_of(paths: list[Path], reading: Reading, listed: Listed) -> Iterator[
     They have the names of their files, and of the folders of these if there are several.
     """
     records = unpacked(paths, reading.cache)
-    listed.class_names = class_names_beside(records[0])
     top = os.path.commonpath([path.parent for path in paths])
+    beside = {class_names_beside(folder) for folder in {record.parent for record in records}}
+    if len(beside - {None}) > 1:
+        raise ValueError(
+            f"{top} holds Parquet files of several data sets, whose classes have other names. Give "
+            "the folder of one of them."
+        )
+    listed.class_names = max(beside, key=bool)
     return list_records(records, [path.relative_to(top).as_posix() for path in paths])
 
 
@@ -152,7 +153,7 @@ def list_folder(folder: Path, reading: Reading, listed: Listed) -> Iterator[Exam
         parquet = [one for e in entries if e.is_dir() for one in e.glob(f"*{PARQUET}")]
     tables = tables_in(top)
     check_no_boxes(top, entries)
-    others = [one.name for one in entries if one.is_file() and not is_taken(one)]
+    others = [one.name for one in entries if not one.is_dir() and not is_taken(one)]
     if others and not parquet and not records:
         listed.notes.append(f"not used of {top}: {', '.join(others[:MOST_NAMED])}")
     if records:
@@ -170,7 +171,9 @@ def list_folder(folder: Path, reading: Reading, listed: Listed) -> Iterator[Exam
             )
     elif len(tables) > 1:
         names = ", ".join(table.name for table in tables)
-        raise ValueError(f"{folder} holds several tables: {names}. Give one of them.")
+        raise ValueError(
+            f"{folder} holds several tables: {names}. Give one of them, or a folder of classes."
+        )
     else:
         yield from list_class_folders(folder, top, reading, listed)
 
@@ -204,6 +207,7 @@ def list_class_folders(
     """Yields the pictures in class folders, or in those of each part, and counts other files."""
     folders = [entry for entry in visible(top) if entry.is_dir()]
     parts = {entry: part for entry in folders if (part := part_of_folder(entry.name)) is not None}
+    parts = parts or parts_among(folders)
     found, classes = False, list[tuple[Path, str | None]]()
     if parts:
         check_beside(top, list(parts), folders)
@@ -231,23 +235,19 @@ def list_class_folders(
     if not found:
         others = format_suffixes(Counter(map(suffix_of, files_below(folder))))
         found_instead = f" It holds {others}." if others else ""
+        found_instead += "".join(f" {note[0].upper()}{note[1:]}." for note in listed.notes)
         raise ValueError(f"{folder} holds no picture in a class folder.{found_instead} {LAYOUT}.")
 
 
-def part_of_folder(name: str) -> str | None:
-    """Returns the part that a folder's name says, None for another name.
-
-    >>> part_of_folder("seg_train"), part_of_folder("TestSet"), part_of_folder("trains")
-    ('train', 'test', None)
-    """
-    words = words_of(name)
-    match = PART_WORD.match(words[0]) if len(words) == 1 else None
-    return PART_NAMES[match[1]] if match else None
-
-
-def words_of(name: str) -> list[str]:
-    """Returns the words of a folder's name, without those that tell nothing."""
-    return [word for word in re.split(r"[\W_\d]+", name.lower()) if word and word not in FILLERS]
+def parts_among(folders: list[Path]) -> dict[Path, str]:
+    """Returns the parts of folders whose names differ in these alone, such as `cars_train`."""
+    if sum(any(map(part_of_folder, words_of(entry.name))) for entry in folders) < 2:
+        return {}
+    names = [words_of(entry.name) for entry in folders if any(pictures_below(entry))]
+    shared = [word for word in names[0] if all(word in own for own in names)] if names else []
+    parts = {entry: part_of_folder(entry.name, shared) for entry in folders}
+    found = {entry: part for entry, part in parts.items() if part is not None}
+    return found if len(found) == len(names) and len({*found.values()}) > 1 else {}
 
 
 def with_classes(parts: dict[Path, str], listed: Listed) -> dict[Path, str]:
@@ -256,14 +256,13 @@ def with_classes(parts: dict[Path, str], listed: Listed) -> dict[Path, str]:
     for entry, part in parts.items():
         inner = descend(entry, into_parts=True)
         classes = [one for one in visible(inner) if one.is_dir() and any(pictures_below(one))]
-        if len(classes) > 1 or any(words_of(one.name) for one in classes):
+        if len(classes) > 1 or any(words_of(one.name) for one in classes if one.name != inner.name):
             kept[inner] = part
         elif len(tables := tables_in(entry)) == 1:
             kept[tables[0]] = part
         elif count := sum(1 for _ in pictures_below(entry)):
-            listed.notes.append(
-                f"left out {count:,} pictures of {entry.name}/, which are in no class folder"
-            )
+            number = count_of(count, "picture")
+            listed.notes.append(f"left out {number} of {entry.name}/, which are in no class folder")
     return kept
 
 
@@ -273,7 +272,7 @@ def class_folders(parent: Path, listed: Listed) -> list[Path]:
     beside = [entry for entry in entries if entry.name.lower().endswith(SUFFIXES)]
     if beside:
         listed.notes.append(
-            f"left out {len(beside):,} pictures of {parent} in no class folder, such as "
+            f"left out {count_of(len(beside), 'picture')} of {parent} in no class folder, such as "
             f"{beside[0].name}"
         )
     return [entry for entry in entries if entry.is_dir()]

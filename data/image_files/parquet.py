@@ -74,7 +74,7 @@ def record_of(path: Path, number: int, image: Any, label: Any) -> bytes:
             f"{path}: row {number} has no picture with bytes and a label from 0 on. Received the "
             f"label {label!r}; if the file is a test part without labels, leave it out."
         )
-    return make_record(encoded, [label], "")
+    return make_record(encoded, [int(label)], "")  # It may be a bool.
 
 
 def names_of(metadata: dict[bytes, bytes], label: str) -> list[str]:

@@ -28,7 +28,7 @@ PATH_COLUMNS = (
 LABEL_COLUMNS = (
     "label", "labels", "class", "class_name", "classname", "category", "target", "tags", "tag",
 )  # fmt: skip
-PART_COLUMNS = ("split", "part", "subset")
+PART_COLUMNS = ("split", "part", "subset", "partition")
 LOOKED_AT = 200  # Rows by which a table is understood.
 ONE_HOT = {"0": False, "1": True, "0.0": False, "1.0": True}
 Row = tuple[str, list[str]]  # Where it stands, and its cells.
@@ -107,7 +107,7 @@ def read_rows(path: Path) -> Iterator[Row]:
                 lines = itertools.chain([start], file)
             reader = csv.reader(lines, delimiter=delimiter_of(path, start), strict=True)
             for number, row in enumerate(reader, 1):
-                if row:
+                if any(map(str.strip, row)):  # Spreadsheets write empty rows, too.
                     yield f"{path}:{number}", row
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not in UTF-8 ({error.reason}). Save it as UTF-8.") from error
@@ -116,8 +116,18 @@ def read_rows(path: Path) -> Iterator[Row]:
 
 
 def rows_of_json(path: Path, lines: Iterable[str]) -> Iterator[Row]:
-    """Yields the keys of the first object, and the values of each one."""
-    names: list[str] = []
+    """Yields the keys of the first objects, and the values of each one."""
+    objects = objects_of_json(path, lines)
+    first = list(itertools.islice(objects, LOOKED_AT))
+    names = list(dict.fromkeys(name for _, found in first for name in found))
+    if first:
+        yield first[0][0], names
+    for place, found in itertools.chain(first, objects):
+        yield place, [cell_of(found.get(name)) for name in names]
+
+
+def objects_of_json(path: Path, lines: Iterable[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yields where each object stands, and the object."""
     for number, line in enumerate(lines, 1):
         place = f"{path}:{number}"
         if not line.strip():
@@ -128,10 +138,7 @@ def rows_of_json(path: Path, lines: Iterable[str]) -> Iterator[Row]:
             raise ValueError(f"{place}: the line is no JSON ({error}).") from error
         if not isinstance(found, dict):
             raise ValueError(f"{place}: expected an object. Received {line.strip()[:60]!r}.")
-        if not names:
-            names = list(found)
-            yield place, names
-        yield place, [cell_of(found.get(name)) for name in names]
+        yield place, found
 
 
 def cell_of(value: Any) -> str:
@@ -152,7 +159,7 @@ def delimiter_of(path: Path, start: str) -> str:
         return start[4]
     if path.suffix.lower() == ".tsv":
         return "\t"
-    return next((one for one in ",;\t" if one in start), ",")
+    return max(",;\t", key=start.count)
 
 
 def find_columns(
@@ -169,8 +176,10 @@ def find_columns(
         return next((names.index(name) for name in choices if name in names), None)
 
     of_path, of_label, of_part = find(wanted[0]), find(wanted[-1]), find(PART_COLUMNS)
-    if of_label is None and not given and of_path is not None and len(names) == 2:
-        of_label = 1 - of_path  # Whatever it is called.
+    if of_part is None:
+        of_part = part_column(rows, {*range(len(names))} - {of_path, of_label})
+    if of_label is None and not given and len(names) == 2 and of_part is None:
+        of_label = None if of_path is None else 1 - of_path  # Whatever it is called.
     others = [i for i in range(len(names)) if i not in (of_path, of_label, of_part)]
     one_hot = {}
     if of_label is None and not given:
@@ -189,6 +198,12 @@ def find_columns(
     labels = [] if of_label is None else [row[of_label] for row in rows if len(row) > of_label]
     separator = separator_of([label.strip() for label in labels if list_in(label) is None])
     return Columns(of_path, of_label, of_part, one_hot, unused, separator, len(header))
+
+
+def part_column(rows: Sequence[Sequence[str]], columns: Iterable[int]) -> int | None:
+    """Returns which of some columns has the name of a part in every row, None without one."""
+    names = {i: {row[i].strip().lower() for row in rows if len(row) > i} for i in columns}
+    return next((i for i in names if names[i] and names[i] <= PART_NAMES.keys()), None)
 
 
 def separator_of(labels: Sequence[str]) -> str:
@@ -230,12 +245,11 @@ def example_of(
     name, part = row[columns.path].strip(), None
     if not name or "\0" in name:
         raise ValueError(f"{place}: the path is empty or holds a zero byte.")
-    if columns.part is not None:
-        part = PART_NAMES.get(row[columns.part].strip().lower())
+    cell = None if columns.part is None else row[columns.part]
+    if cell is not None and getattr(cell, "value", cell) is not None:  # An object may lack it.
+        part = PART_NAMES.get(cell.strip().lower())
         if part is None:
-            raise ValueError(
-                f"{place}: split must be train, val or test. Received {row[columns.part]!r}."
-            )
+            raise ValueError(f"{place}: split must be train, val or test. Received {cell!r}.")
     labels = labels_of(place, row, columns, several_labels)
     if not several_labels and len(labels) != 1:
         raise ValueError(

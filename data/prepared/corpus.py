@@ -144,8 +144,10 @@ class TextCorpus(Corpus[LineCodec]):
 
     def __init__(self, folder: Path):
         super().__init__(folder)
-        characters = self.facts["characters"]
+        characters, stored = self.facts["characters"], self.facts["parts"]
         self.num_characters: dict[str, int] = {part: characters[STORED[part]] for part in PARTS}
+        parts = [part for part in PARTS if STORED[part] in stored]
+        self.facts = {"characters": self.num_characters, "parts": parts}
 
     def part(self, name: str) -> np.ndarray:
         """Returns the ids of a part, memory-mapped; every line ends with the id of its end.
@@ -153,7 +155,7 @@ class TextCorpus(Corpus[LineCodec]):
         Raises:
             ValueError: the text has no such part.
         """
-        parts = [part for part in PARTS if STORED[part] in self.facts["parts"]]
+        parts = self.facts["parts"]
         if name not in parts:
             raise ValueError(f"The text has the parts {', '.join(parts)}. Received {name!r}.")
         return self.array(STORED[name])

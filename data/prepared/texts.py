@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import json
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -21,13 +22,19 @@ from towers.data.prepared.corpus import (
     dtype_of_ids,
     write_manifest,
 )
-from towers.data.prepared.digests import digest_files, digest_of, identities_of, unchanged
+from towers.data.prepared.digests import (
+    digest_file,
+    digest_files,
+    digest_of,
+    identities_of,
+    unchanged,
+)
 from towers.data.prepared.filling import describe_unmatched, fill
 from towers.data.prepared.journal import JournalledFiles
 from towers.data.prepared.learning import learn_codec
 from towers.data.prepared.passages import ENDS, GOES_ON, passages, passages_of_parts
 from towers.data.prepared.preparation import TextPreparation
-from towers.data.reading.report import TextReport
+from towers.data.reading.report import MOST_TOLD, TextReport
 from towers.data.reading.text_files import (
     TextFile,
     describe_others,
@@ -89,7 +96,8 @@ def prepare_texts(
     num_bytes = sum(file.path.stat().st_size for file in files)
 
     def notes() -> list[str]:
-        return [*describe_parts(named), *describe_others(paths, code=settings.code)]
+        others = describe_others(paths, code=settings.code)
+        return [*describe_parts(named), *describe_twins(named), *others]
 
     def read(report: TextReport, progress: Callable[[int], None]) -> Iterator[Chunk]:
         text = settings.text
@@ -104,6 +112,19 @@ def prepare_texts(
 def content_of(files: Sequence[TextFile]) -> str:
     """Returns a digest of the content of files, their kinds and their parts."""
     return digest_files((f"{file.kind}|{STORED.get(file.part or '')}", file.path) for file in files)
+
+
+def describe_twins(files: Sequence[TextFile]) -> list[str]:
+    """Returns a line about files with the same content, if there are any."""
+    sizes = [file.path.stat().st_size for file in files]
+    num_of_size = Counter(sizes)
+    alike: dict[str, list[str]] = {}
+    for file, size in zip(files, sizes, strict=True):
+        if size and num_of_size[size] > 1:
+            alike.setdefault(digest_file(file.path), []).append(str(file.path))
+    found = [f"{names[0]} and {other}" for names in alike.values() for other in names[1:]]
+    more = ", ..." if len(found) > MOST_TOLD else ""
+    return [f"with the same content: {', '.join(found[:MOST_TOLD])}{more}"] if found else []
 
 
 def prepare_words(

@@ -19,6 +19,7 @@ from towers.data.folders import (
     VALIDATION,
     files_below,
     format_suffixes,
+    part_of_folder,
     suffix_of,
 )
 from towers.data.reading.parquet import MAGIC
@@ -63,6 +64,9 @@ _MEDIA = (
     rb"\x89PNG\r\n|\xff\xd8\xff|GIF8[79]a|RIFF.{4}(?:WEBP|WAVE|AVI )|.{4}ftyp|II\*\0|MM\0\*"
     rb"|ID3[\2-\4]\0|OggS\0|fLaC\0|\x1aE\xdf\xa3"
 )
+_ARCHIVE = (
+    rb"PK(?:\x03\x04|\x05\x06)|7z\xbc\xaf|Rar!\x1a|.{257}ustar|WARC/\d|\x04\x22M\x18"  # And LZ4.
+)
 # How files of these kinds begin, whatever their names are.
 BEGINNINGS = tuple(
     (kind, re.compile(pattern, re.DOTALL | re.IGNORECASE))
@@ -72,10 +76,13 @@ BEGINNINGS = tuple(
         ("a picture, sound or film", _MEDIA),
         ("PDF", rb"%PDF-"),
         ("RTF", rb"\{\\rtf"),
-        ("an archive", rb"PK(?:\x03\x04|\x05\x06)|7z\xbc\xaf|Rar!\x1a|.{257}ustar"),
+        ("an archive", _ARCHIVE),
         ("a document of Office", rb"\xd0\xcf\x11\xe0"),
         ("an SQLite database", rb"SQLite format 3\0"),
-        ("Arrow, NumPy or pickled Python", rb"ARROW1\0|\x93NUMPY|\x80[\2-\5][\x95\x8c}\]c(]"),
+        (
+            "Arrow, NumPy or pickled Python",
+            rb"ARROW1\0|\xff{4}|\x93NUMPY|\x80[\2-\5][\x95\x8c}\]c(]",
+        ),
     )
 )
 # Texts in other files, which begin so.
@@ -251,8 +258,8 @@ def part_name(path: Path, folders: Sequence[str]) -> str | None:
     The name of source code, such as `test_a.py`, tells none.
     """
     words = [] if is_code(path) else re.split(r"[._\-]+", path.name.lower())
-    words += [folder.lower() for folder in reversed(folders)]
-    return next((PART_NAMES[word] for word in words if word in PART_NAMES), None)
+    own = [PART_NAMES.get(word) for word in words]
+    return next(filter(None, [*own, *map(part_of_folder, reversed(folders))]), None)
 
 
 def _is_weighted(path: Path) -> bool:

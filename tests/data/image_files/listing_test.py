@@ -52,6 +52,8 @@ def found(folder, cache, reading=USUAL_READING, **options):
         ("train_images", "TestImages"),
         ("archive/Training", "archive/Testing"),
         ("dataset/train/data", "dataset/test/data"),
+        ("asl_alphabet_train/asl_alphabet_train", "asl_alphabet_test/asl_alphabet_test"),
+        ("Final_Training/Images", "Final_Test/Images"),
     ],
 )
 def test_parts_are_found_by_their_names_however_deep(train, test, tmp_path):
@@ -63,9 +65,10 @@ def test_parts_are_found_by_their_names_however_deep(train, test, tmp_path):
 
 
 def test_class_folders_may_have_names_with_words_of_parts(tmp_path):
-    folder = write(tmp_path / "all", *several("trains", "testing station", "valid tickets"))
-    counts, _ = found(folder, tmp_path / "cache", validation_share=0)
-    assert set(counts["train"]) == {"trains", "testing station", "valid tickets"}
+    for names in (("trains", "testing station", "valid tickets"), ("steam train", "toy train")):
+        folder = write(tmp_path / names[0], *several(*names))
+        counts, _ = found(folder, tmp_path / "cache", validation_share=0)
+        assert set(counts["train"]) == set(names)
 
 
 def test_a_test_part_without_classes_leaves_a_share_of_train(tmp_path):
@@ -111,7 +114,8 @@ def test_files_beside_the_only_folder_make_it_no_class(tmp_path):
 
 def test_files_beside_class_folders_are_named(tmp_path):
     folder = write(tmp_path / "all", *several("cat", "dog"), "names.json")
-    assert f"not used of {folder}: names.json" in found(folder, tmp_path / "cache")[1]
+    (folder / "lost").symlink_to(tmp_path / "elsewhere")
+    assert f"not used of {folder}: lost, names.json" in found(folder, tmp_path / "cache")[1]
     folder = write(tmp_path / "one", *several("images"), "labels.json")
     with pytest.raises(ValueError, match=r"one: labels\.json\..* a CSV file with the columns path"):
         found(folder, tmp_path / "cache")
@@ -160,7 +164,7 @@ def test_classes_without_pictures_are_named(tmp_path):
 def test_pictures_beside_class_folders_are_counted(tmp_path):
     folder = write(tmp_path / "all", *several("cat", "dog"), "cover.jpg")
     _, summary = found(folder, tmp_path / "cache")
-    assert "left out 1 pictures of" in summary and "such as cover.jpg" in summary
+    assert "left out 1 picture of" in summary and "such as cover.jpg" in summary
 
 
 def test_folders_in_a_class_folder_are_classes_or_one(tmp_path):
@@ -195,6 +199,11 @@ def test_one_folder_of_a_class_folder_is_that_class(tmp_path):
         (["train/images/1.png", "train/labels/1.png", "val/images/2.png"], r"of segmentation"),
         (["cat/train/1.png", "cat/val/2.png", "dog/train/1.png"], r"move them into the parts"),
         (["cat.1.jpg", "dog.1.jpg", "pictures.zip"], r"It holds 2 \.jpg, 1 \.zip\."),
+        (["cars_train/1.jpg", "cars_test/2.jpg", "devkit/a.mat"], r"It holds 2 \.jpg, 1 \.mat\."),
+        (
+            ["train/train/1.jpg", "test/test/2.jpg"],
+            r"no picture in a class folder\. It holds 2 \.jpg",
+        ),
     ],
 )
 def test_other_layouts_are_refused_by_name(paths, message, tmp_path):
@@ -216,6 +225,7 @@ def test_the_same_bytes_in_two_classes_or_parts_are_named(tmp_path):
         ("t.csv", "id,label\n{0},cat\n{1},dog\n"),
         ("t.csv", "File Name,class name\n{0},cat\n{1},dog\n"),
         ("t.csv", "filename;class\n{0}.png;cat\n{1}.png;dog\n"),
+        ("t.csv", "filename;class;breed\n{0};cat;a, b\n;;\n{1};dog;c, d\n;;\n"),
         ("t.csv", "sep=;\nImage_Path;Category\n{0}.png;cat\n{1}.png;dog\n"),
         ("t.csv", "image,cat,dog\n{0}.png,1,0\n{1}.png,0,1\n"),
         ("t.csv", "img_path,target,breed\npictures\\{0}.png,cat,x\npictures\\{1}.png,dog,y\n"),
@@ -237,6 +247,37 @@ def test_tables_are_read_as_people_write_them(table, text, tmp_path):
     assert not files.broken
     if "breed" in text:
         assert "columns of t.csv that are not used: breed" in files.summary
+
+
+def test_a_column_of_parts_is_found_by_what_it_holds(tmp_path):
+    folder = write(tmp_path / "all", *several("x"))
+    parts = ("train", "Train", "valid", "TEST")
+    rows = "".join(f"{n},{n % 2},{part},{n}\n" for n, part in enumerate(parts))
+    (folder / "t.csv").write_text(f"id,label,data set,fold\n{rows}")
+    counts, summary = found(folder, tmp_path / "cache")
+    assert counts == {"train": {"0": 1, "1": 1}, "validation": {"0": 1}, "test": {"1": 1}}
+    assert "columns of t.csv that are not used: fold" in summary
+    for name, cell in (("data set", "train"), ("partition", "0")):
+        (folder / "t.csv").write_text(f"id,{name}\n0,{cell}\n")
+        with pytest.raises(ValueError, match="has to name the columns path and label"):
+            found(folder, tmp_path / "cache")
+
+
+def test_the_first_object_need_not_have_every_key(tmp_path):
+    folder = write(tmp_path / "all", "1.png", "2.png", "3.png", "4.png")
+    rows = [{"file_name": f"{n}.png", "label": n % 2} for n in (1, 2, 3, 4)]
+    rows[2]["split"] = rows[3]["split"] = "test"
+    (folder / "metadata.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    counts, _ = found(folder, tmp_path / "cache", validation_share=0)
+    assert counts == {part: {"0": 1, "1": 1} for part in ("train", "test")}
+
+
+def test_labels_that_no_two_pictures_share_are_doubted(tmp_path):
+    folder = write(tmp_path / "all", *several("x", "y", "z"))
+    rows = "".join(f"{one}/{n}.png,{one} {n}\n" for one in "xyz" for n in range(4))
+    (folder / "t.csv").write_text(f"file_name,text\n{rows}")
+    _, summary = found(folder, tmp_path / "cache")
+    assert "12 classes of one picture each: are these the labels to be told apart?" in summary
 
 
 def test_columns_are_chosen(tmp_path):
@@ -382,6 +423,7 @@ def test_parquet_files_of_the_hub_are_unpacked_once(tmp_path, monkeypatch):
 
 def test_what_systems_write_is_no_picture(tmp_path):
     system = ["__MACOSX/cat/a.png", "@eaDir/b.png", "cat/@eaDir/0.png/THUMB.jpg", "cat/._0.png"]
+    system += ["#recycle/cat/a.png", "lost+found/b.png"]
     folder = write(tmp_path / "all", *several("cat", "dog"), *system)
     counts, _ = found(folder, tmp_path / "cache", validation_share=0)
     assert counts == {"train": {"cat": 4, "dog": 4}}
@@ -403,6 +445,7 @@ def test_a_picture_that_a_table_names_twice_stays_in_one_part(tmp_path):
     (folder / "t.csv").write_text(f"path,label\n{rows}{rows}")
     counts, summary = found(folder, tmp_path / "cache")
     assert counts["validation"] == {"0": 2, "1": 2} and "in two" not in summary
+    assert "4 rows with a picture that another row has, too" in summary
 
 
 def test_a_table_has_lists_of_labels_as_python_writes_them(tmp_path):
@@ -417,13 +460,15 @@ def test_a_table_has_lists_of_labels_as_python_writes_them(tmp_path):
     assert counts == {"train": {"cat": 2, "red fox": 1, "it's": 1}}
 
 
-def write_parquet(path, labels):
+def write_parquet(path, labels, names=()):
     """Writes a Parquet file with a picture for each label, all different; returns its folder."""
     pyarrow, parquet = (pytest.importorskip(f"pyarrow{name}") for name in ("", ".parquet"))
     numbers = range(len(labels))
     pictures = [encode(Image.new("RGB", (2, 2), (n % 256, n // 256, 9)), "PNG") for n in numbers]
     path.parent.mkdir(parents=True, exist_ok=True)
-    parquet.write_table(pyarrow.table({"image": pictures, "label": labels}), path)
+    table = pyarrow.table({"image": pictures, "label": labels})
+    features = json.dumps({"info": {"features": {"label": {"names": names}}}})
+    parquet.write_table(table.replace_schema_metadata({"huggingface": features}), path)
     return path.parent
 
 
@@ -432,6 +477,16 @@ def test_the_folders_of_parquet_files_say_their_parts(tmp_path):
         write_parquet(tmp_path / "hub" / "default" / part / "0000.parquet", [0, 1] * number)
     counts, _ = found(tmp_path / "hub", tmp_path / "cache", validation_share=0)
     assert counts == {"train": {"0": 4, "1": 4}, "test": {"0": 2, "1": 2}}
+
+
+def test_parquet_files_of_several_data_sets_are_refused(tmp_path):
+    for name in ("train", "test"):
+        write_parquet(tmp_path / "hub" / name / "0.parquet", [True, False], ["cat", "dog"])
+    counts, _ = found(tmp_path / "hub", tmp_path / "cache", validation_share=0)
+    assert counts == {part: {"cat": 1, "dog": 1} for part in ("train", "test")}
+    write_parquet(tmp_path / "hub" / "other" / "0.parquet", [0, 1], ["hat", "coat"])
+    with pytest.raises(ValueError, match="several data sets, whose classes have other names"):
+        found(tmp_path / "hub", tmp_path / "cache")
 
 
 def test_a_copy_of_a_parquet_file_holds_out_the_same_pictures(tmp_path):

@@ -52,6 +52,18 @@ def test_names_tell_the_parts(tmp_path):
     for part, number in (("train", 40), ("validation", 20), ("test", 10)):
         assert np.count_nonzero(np.asarray(corpus.part(part)) == END) == number
     assert (corpus.folder / "valid.array").exists()
+    assert corpus.facts["parts"] == [*corpus.facts["characters"]] == ["train", "validation", "test"]
+
+
+def test_files_with_the_same_content_are_named(tmp_path):
+    for name in ("train", "more", "valid"):
+        write_stories(tmp_path / f"my.{name}.txt", 30 + 10 * (name == "more"))
+    for name in ("empty", "blank"):
+        (tmp_path / f"{name}.txt").touch()
+    said = []
+    prepare(tmp_path, tmp_path / "cache", said)
+    twins = f"with the same content: {tmp_path / 'my.train.txt'} and {tmp_path / 'my.valid.txt'}"
+    assert twins in said
 
 
 def test_the_text_of_the_test_stays_out_of_the_others(tmp_path):

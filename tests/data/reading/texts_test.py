@@ -240,6 +240,9 @@ def test_source_code_is_text_and_its_names_tell_no_parts(tmp_path):
         ("m.txt", b"\xd0\xcf\x11\xe0" + bytes([1]) * 99, "a document of Office"),
         ("n.txt", "1\n00:00:01,000 --> 00:00:02,000\nHi".encode("utf-16"), "subtitles"),
         ("o.txt", b"\xfe\xff" + "<!DOCTYPE html><p>".encode("utf-16-be"), "HTML or XML"),
+        ("p.txt", b"WARC/1.0\r\nWARC-Type: conversion\r\n", "an archive"),
+        ("q.arrow", b"\xff\xff\xff\xff\0\1\0\0\x10\0\0\0", "Arrow"),
+        ("r.txt.lz4", b"\x04\x22M\x18\x64\x40\xa7a text", "an archive"),
         ("a.ipynb", b"{}", "a .ipynb file .another format"),
         ("one.json", b'[{"text": "a"}]\n', "a .json file .another format"),
         ("two.json", b'{"text": "a",\n "b": 1}\n', "a .json file .another format"),
@@ -339,6 +342,9 @@ def test_names_of_folders_tell_the_parts(tmp_path):
     assert parts == dict(
         zip(names, ["train", "validation", "test", "train", "validation"], strict=True)
     )
+    (tmp_path / "valid").rename(tmp_path / "valid_texts")
+    assert [one.part for one in find_texts([tmp_path])].count("validation") == 2
+    (tmp_path / "valid_texts").rename(tmp_path / "valid")
     assert [file.part for file in find_texts([tmp_path / "valid"])] == [None]
     given = find_texts([tmp_path / "train", tmp_path / "valid"])
     assert [file.part for file in given] == ["train", "validation"]
