@@ -183,8 +183,8 @@ def choose_gpus(
             f"GPUs 0 to {len(found) - 1}. Choose others, use fewer towers, split one GPU with "
             "--virtual, or hide all GPUs (CUDA_VISIBLE_DEVICES=-1) to run on the CPU."
             if found
-            else "no GPU. Ask for none, and towers run on virtual CPUs; if there is one, `towers "
-            "doctor` looks for the reason."
+            else "no GPU. Leave out --gpus and --virtual, and towers run on virtual CPUs; if there "
+            "is one, `towers doctor` looks for the reason."
         )
         raise ValueError(f"GPU {missing[0]} is not there: TensorFlow finds {there}")
     return list(gpus)

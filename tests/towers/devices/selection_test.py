@@ -39,7 +39,8 @@ def test_the_number_for_a_machine_without_gpu_gives_way_to_the_number_of_towers(
     "options", [{"gpus": [0]}, {"virtual": True, "num_towers": 2}], ids=["by number", "virtual"]
 )
 def test_a_gpu_that_was_asked_for_and_is_not_there_is_an_error(options):
-    with pytest.raises(ValueError, match=r"GPU 0 is not there: TensorFlow finds no GPU\. Ask for"):
+    message = r"GPU 0 is not there: TensorFlow finds no GPU\. Leave out --gpus and --virtual"
+    with pytest.raises(ValueError, match=message):
         towers.select_devices(**options)
 
 
