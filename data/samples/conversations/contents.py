@@ -73,9 +73,12 @@ def differences(words: Sequence[str], *, largest: int) -> list[Content]:
 
 
 def products(words: Sequence[str], *, largest: int) -> list[Content]:
-    """Returns a, b and c = a * b for all factors up to `largest`."""
+    """Returns a, b, c = a * b and the term `axb` for all factors up to `largest`.
+
+    A tokenizer takes the term as one word.
+    """
     return [
-        {"a": words[a], "b": words[b], "c": words[a * b]}
+        {"a": words[a], "b": words[b], "c": words[a * b], "term": f"{words[a]}x{words[b]}"}
         for a in range(largest + 1)
         for b in range(largest + 1)
     ]
