@@ -20,8 +20,10 @@ from towers.scripts.wrong_input import WrongInputError
 FILES = {"litert": "model.tflite", "onnx": "model.onnx"}
 
 
-def write_file(session: Session, path: Path, file_format: str) -> None:
+def write_file(session: Session, path: Path, file_format: str) -> str:
     """Writes an image network as a file of another format, by Keras; it computes in 32 bits.
+
+    Returns a line about what it takes.
 
     Raises:
         WrongInputError: the format lacks what the network has.
@@ -31,9 +33,10 @@ def write_file(session: Session, path: Path, file_format: str) -> None:
             f"--format {file_format} takes no network of float64, which its runtimes do not "
             "compute. Leave out --format, or train without --precision float64."
         )
-    spec = session.data.test.source.input_spec
+    spec, form = session.data.test.source.input_spec, ""
     if spec.dtype == tf.string:
         spec = tf.TensorSpec(session.model.input.shape, tf.float32)
+        form = ": the central square of each picture, from 0 to 255"
     compute_in_32_bits(session.model)
     classifier = Classifier(session)
     classifier(tf.zeros([1, *spec.shape[1:]], spec.dtype))
@@ -43,6 +46,7 @@ def write_file(session: Session, path: Path, file_format: str) -> None:
     with Failures(), warnings.catch_warnings():  # tf2onnx and NumPy 2.
         warnings.simplefilter("ignore", FutureWarning)
         classifier.export(path, format=file_format, input_signature=signature, verbose=False)
+    return f"`{path.name}` returns the same for `images`, {spec.dtype.name} {spec.shape}{form}."
 
 
 class Classifier(keras.Model):

@@ -122,7 +122,9 @@ def classifier_writer(options: ModelOptions, file_format: str) -> Callable[[Path
         settings = {"classes": list(class_names(session)), **(session.data.about or {})}
         write_model(session.model, signatures, folder, about, settings)
         if file_format in FILES:
-            write_file(session, folder / FILES[file_format], file_format)
+            line = write_file(session, folder / FILES[file_format], file_format)
+            with open(folder / "README.md", "a", encoding="utf-8") as file:
+                file.write(f"\n{line}\n")
         return f"its signature classify takes {session.data.test.source.input_description}"
 
     return write

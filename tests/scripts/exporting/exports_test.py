@@ -115,6 +115,8 @@ def test_a_file_for_other_runtimes_says_what_the_saved_model_says(
     expected = saved.classify(images)
     np.testing.assert_allclose(found["probabilities"], expected["probabilities"], atol=1e-5)
     np.testing.assert_array_equal(found["classes"], expected["classes"])
+    told = (tmp_path / "export" / "README.md").read_text()
+    assert f"\n`{name}` returns the same for `images`, uint8 (None, 32, 32, 3).\n" in told
 
 
 @pytest.mark.slow
