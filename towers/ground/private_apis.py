@@ -28,9 +28,6 @@ HANDED_ON = {
     "get_registered_kernels_for_op": "tensorflow.python.framework.kernels",
     # What an op takes and returns, without the cost of its `op_def`.
     "op_def_registry": "tensorflow.python.framework",
-    # Which resources an op reads and writes, each as an `ObjectIdentitySet`.
-    "auto_control_deps_utils": "tensorflow.python.framework",
-    "ObjectIdentitySet": "tensorflow.python.util.object_identity",
     # The graphs that ran, cut by device; and how long a silent process is waited for.
     "context": "tensorflow.python.eager",
     "CoordinatedJob": "tensorflow.compiler.xla.tsl.protobuf.coordination_config_pb2",
