@@ -25,7 +25,8 @@ def unpacked(paths: Sequence[Path], cache: Path | None) -> list[Path]:
         cache: where they are unpacked, by default beside them; what was unpacked is taken as it is.
 
     Raises:
-        ValueError: a file has no such columns, or the library is not installed.
+        ValueError: a file has no such columns or other classes than the ones beside it, or the
+            library is not installed.
     """
     found = []
     for path in paths:
@@ -46,13 +47,23 @@ def unpack(path: Path, target: Path) -> None:
         found.extend(columns_in(path, schema.names))
         class_names = names_of(schema.metadata or {}, found[1])
         if class_names:
-            write_file(target.parent / CLASS_NAMES, lines_of_names(class_names))
+            keep_names(path, target.parent / CLASS_NAMES, lines_of_names(class_names))
         return found
 
     make_folder(target.parent)
     rows = rows_of(path, columns_of, in_memory=ROWS)
     records = (record_of(path, number, *map(row.get, found)) for number, row in enumerate(rows, 1))
     write_records(target, records)
+
+
+def keep_names(path: Path, target: Path, lines: bytes) -> None:
+    """Writes the names of the classes; ValueError if another file of the folder has others."""
+    if target.is_file() and target.read_bytes() != lines:
+        raise ValueError(
+            f"The classes of {path} are not those of the other Parquet files that were unpacked "
+            f"from its folder. Give each data set a folder of its own, or remove {target.parent}."
+        )
+    write_file(target, lines)
 
 
 def columns_in(path: Path, names: Sequence[str]) -> list[str]:

@@ -489,6 +489,13 @@ def test_parquet_files_of_several_data_sets_are_refused(tmp_path):
         found(tmp_path / "hub", tmp_path / "cache")
 
 
+def test_parquet_files_of_a_folder_must_have_the_same_classes(tmp_path):
+    folder = write_parquet(tmp_path / "pets" / "a.parquet", [0, 1], ["cat", "dog"])
+    write_parquet(folder / "b.parquet", [0, 1], ["dog", "cat"])
+    with pytest.raises(ValueError, match=r"classes of .*b\.parquet are not those .* remove .*cache"):
+        found(folder, tmp_path / "cache")
+
+
 def test_a_copy_of_a_parquet_file_holds_out_the_same_pictures(tmp_path):
     folder = write_parquet(tmp_path / "a" / "some.parquet", [0, 1] * 40)
     copy = shutil.copytree(folder, tmp_path / "b")
