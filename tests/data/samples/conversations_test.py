@@ -59,10 +59,10 @@ def pairs(language, part):
 @pytest.mark.parametrize(
     ("language", "part", "digest"),
     [
-        ("en", "train", "6c8f81910819a7afec9a0a09a9f3606a09bd0741f0d0e1953e5590d30034cc11"),
-        ("en", "held_out", "574977abca256fc48c869c00f2f37715d58dbc1a2c98603fe46f3554d396f3d5"),
-        ("zh", "train", "8c5929f0ced413c017d175cb8acde5ae0c31e69ceb8ac9155f371c7d4f20d103"),
-        ("zh", "held_out", "f7e6b4637b90e238211e2e7eb8685960aa94831b991f6eb70a15ef701c1185fc"),
+        ("en", "train", "bf9abdeef62cbdcb93cf546a6423402812a997da1d4e268c17387f1096ba39fa"),
+        ("en", "held_out", "7766966feab12a79e01605f7bf3e9b06a54a0abc8b13adbfb70368d4c27e653c"),
+        ("zh", "train", "526f2e437925c05fd46677a04533747bf7634c1afc4aa207aa6c07b4309404e8"),
+        ("zh", "held_out", "d7b0d1b83f8a5f8e2a195265e421f706707ab4404318222e1424bdd62b391873"),
     ],
     ids=["en-train", "en-held_out", "zh-train", "zh-held_out"],
 )
