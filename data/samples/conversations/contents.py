@@ -7,6 +7,7 @@ contents that all have the same gaps.
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Callable, Sequence
 
@@ -57,6 +58,26 @@ def sums(words: Sequence[str], *, largest: int) -> list[Content]:
         }
         for a in range(largest + 1)
         for b in range(largest + 1)
+    ]
+
+
+def sums_of_three(words: Sequence[str], *, largest: int) -> list[Content]:
+    """Returns a, b, x, c = a + b, d = a + b + x and e = a + b - x for addends up to `largest`.
+
+    The addends begin with one; those with a negative e are left out.
+    """
+    numbers = range(1, largest + 1)
+    return [
+        {
+            "a": words[a],
+            "b": words[b],
+            "x": words[x],
+            "c": words[a + b],
+            "d": words[a + b + x],
+            "e": words[a + b - x],
+        }
+        for a, b, x in itertools.product(numbers, repeat=3)
+        if x <= a + b
     ]
 
 
@@ -191,7 +212,7 @@ def spreading_step(size: int) -> int:
 RULES: dict[str, Callable[..., list[Content]]] = {
     rule.__name__: rule
     for rule in (
-        *(empty, each, rows, rows_with_each, both_ways, sums, differences),
-        *(products, quotients, comparisons, neighbours, made_up),
+        *(empty, each, rows, rows_with_each, both_ways, sums, sums_of_three),
+        *(differences, products, quotients, comparisons, neighbours, made_up),
     )
 }
