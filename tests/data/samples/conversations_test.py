@@ -416,11 +416,16 @@ def test_some_dialogues_occur_again_with_unrelated_ones(language, part):
         "interrupted": sum(
             turns[2:4] in unrelated and turns[:2] + turns[4:] in telling for turns in later
         ),
+        "interrupted twice": sum(
+            {turns[2:4], turns[4:6]} <= unrelated and turns[:2] + turns[6:] in telling
+            for turns in later
+        ),
         "after an exchange": sum(turns[:2] in unrelated and turns[2:] in lonely for turns in later),
     }
     assert number == {
         "after two others": len(range(0, len(again) - 2, 20)),
         "interrupted": len(range(0, len(told), 3)),
+        "interrupted twice": len(range(1, len(told), 6)),
         "after an exchange": len(alone),
     }
     assert sum(number.values()) == len(later)
