@@ -102,13 +102,13 @@ class Fields(common.TextFields):
     fix_text: bool = False
     simplify: bool = False
     pairing: Literal["alternate", "sliding"] = "alternate"
-    context: int = 4
+    context: int = 6
     held_out: float = 0.02
     lowercase: bool = True
     vocabulary_size: int = 20000
     min_dialogues: int = 0
     copy_unknown: bool = True
-    max_question_length: int = 40
+    max_question_length: int = 64
     max_answer_length: int = 30
     max_answer_repeats: Annotated[int, common.NOT_NEGATIVE] = 0
     fixed_shapes: bool = False

@@ -62,9 +62,9 @@ def sums(words: Sequence[str], *, largest: int) -> list[Content]:
 
 
 def sums_of_three(words: Sequence[str], *, largest: int) -> list[Content]:
-    """Returns a, b, x, c = a + b, d = a + b + x and e = a + b - x for addends up to `largest`.
+    """Returns a, b and x with c = a + b, d = a + b + x, e = a + b - x and f = a + x.
 
-    The addends begin with one; those with a negative e are left out.
+    They go from one to `largest`; those with a negative e are left out.
     """
     numbers = range(1, largest + 1)
     return [
@@ -75,6 +75,7 @@ def sums_of_three(words: Sequence[str], *, largest: int) -> list[Content]:
             "c": words[a + b],
             "d": words[a + b + x],
             "e": words[a + b - x],
+            "f": words[a + x],
         }
         for a, b, x in itertools.product(numbers, repeat=3)
         if x <= a + b

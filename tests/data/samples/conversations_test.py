@@ -25,7 +25,7 @@ from towers.data.text import TextSettings, make_tokenizer
 EACH_LANGUAGE = pytest.mark.parametrize("language", LANGUAGES)
 # The digests tell that no dialogue has changed: what holds for their contents still does.
 OF_THE_SAME_CONTENTS = pytest.mark.slow
-CONTEXT = 4
+CONTEXT = 6
 # A plant to jieba, and what five and plus make without a blank; learning a language is one word,
 # and so is for ships.
 JOINED = {"五加", "学习外语", "船用"}
