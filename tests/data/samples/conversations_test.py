@@ -59,10 +59,10 @@ def pairs(language, part):
 @pytest.mark.parametrize(
     ("language", "part", "digest"),
     [
-        ("en", "train", "bf9abdeef62cbdcb93cf546a6423402812a997da1d4e268c17387f1096ba39fa"),
-        ("en", "held_out", "7766966feab12a79e01605f7bf3e9b06a54a0abc8b13adbfb70368d4c27e653c"),
-        ("zh", "train", "526f2e437925c05fd46677a04533747bf7634c1afc4aa207aa6c07b4309404e8"),
-        ("zh", "held_out", "d7b0d1b83f8a5f8e2a195265e421f706707ab4404318222e1424bdd62b391873"),
+        ("en", "train", "0b147b5dfd76a455756670739fc5a0d72c405298f4324873ea11b99ee0f39f67"),
+        ("en", "held_out", "ff6bdffdef6e25e452c953d1d36c7879168e90dec3137710640c955bbf84f9cb"),
+        ("zh", "train", "e3560a66b8be828bc714ac566809de6053898aa9ef0af98f89633e1547039e02"),
+        ("zh", "held_out", "c3e95719a955ad479c562d8eb858c1e0fc7075bf7b5c364a709c6ebcd54a72e1"),
     ],
     ids=["en-train", "en-held_out", "zh-train", "zh-held_out"],
 )
