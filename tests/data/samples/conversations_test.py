@@ -59,7 +59,7 @@ def pairs(language, part):
 @pytest.mark.parametrize(
     ("language", "part", "digest"),
     [
-        ("en", "train", "0b147b5dfd76a455756670739fc5a0d72c405298f4324873ea11b99ee0f39f67"),
+        ("en", "train", "90b5e5a798bbb4bd5eaf14d651eaaae5af2f8f43b245863feed7bbccb7e42cf2"),
         ("en", "held_out", "ff6bdffdef6e25e452c953d1d36c7879168e90dec3137710640c955bbf84f9cb"),
         ("zh", "train", "e3560a66b8be828bc714ac566809de6053898aa9ef0af98f89633e1547039e02"),
         ("zh", "held_out", "c3e95719a955ad479c562d8eb858c1e0fc7075bf7b5c364a709c6ebcd54a72e1"),
