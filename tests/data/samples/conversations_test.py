@@ -252,6 +252,33 @@ def test_each_beginning_of_a_held_out_name_is_one_of_the_training():
 
 
 @OF_THE_SAME_CONTENTS
+def test_a_first_name_that_is_a_known_word_is_said_as_a_name():
+    """Else who introduces himself by it, as Tom of Tom Sawyer, is not understood."""
+    common = (
+        "alice amy andrew angela anna april ben bill bob carol charles chris daniel david don "
+        "donald emily emma eric eve frank george grace hannah henry hope jack jacob james "
+        "jane jennifer jim joan joe john jordan joseph joy june karen kate kevin laura lily "
+        "linda lisa lucy maria marie mark mary matthew max may michael mike nancy nick olive "
+        "oscar paul pearl peter rachel rose ruth sam sara sarah simon sofia sophie steven sue "
+        "summer susan thomas tim tom violet will"
+    )
+    dialogues_with = collections.Counter(
+        word
+        for turns in dialogues("en", "train")
+        for word in set(re.findall("[a-z]+", " ".join(turns).lower()))
+    )
+    known = {name for name in common.split() if dialogues_with[name] >= 3}
+    introduced = {
+        content["name"].lower()
+        for kind in read_patterns("en").kinds
+        if kind.name == "known words as names remembered in other words"
+        for content in kind.contents
+    }
+    assert len(known) > 20
+    assert known <= introduced
+
+
+@OF_THE_SAME_CONTENTS
 @EACH_LANGUAGE
 def test_a_kind_that_holds_out_nothing_is_in_the_training_alone(language):
     kinds = {kind.name for kind in read_patterns(language).kinds if not kind.held_out}
