@@ -82,6 +82,36 @@ def sums_of_three(words: Sequence[str], *, largest: int) -> list[Content]:
     ]
 
 
+def counted(
+    words: Sequence[str], table: Sequence[Content], *, largest: int, two: str, things: int
+) -> list[Content]:
+    """Returns a, b and c = a + b as counts of a thing, such as 四支, and `first` = a, `sum` = c.
+
+    The last two are without the measure.
+
+    Args:
+        words: the numbers from zero on.
+        table: rows with a thing and its measure; they take turns.
+        largest: the largest sum.
+        two: the number two ahead of a measure.
+        things: how many rows each pair of numbers has.
+    """
+    counts, turns = [*words[:2], two, *words[3:]], itertools.cycle(table)
+    return [
+        {
+            **row,
+            "a": counts[a] + row["measure"],
+            "b": counts[c - a] + row["measure"],
+            "c": counts[c] + row["measure"],
+            "first": words[a],
+            "sum": words[c],
+        }
+        for c in range(2, largest + 1)
+        for a in range(1, c)
+        for row in itertools.islice(turns, things)
+    ]
+
+
 def differences(words: Sequence[str], *, largest: int) -> list[Content]:
     """Returns a, b, c = a - b and the term `a-b` for all a up to `largest` and all b up to a.
 
@@ -213,7 +243,7 @@ def spreading_step(size: int) -> int:
 RULES: dict[str, Callable[..., list[Content]]] = {
     rule.__name__: rule
     for rule in (
-        *(empty, each, rows, rows_with_each, both_ways, sums, sums_of_three),
+        *(empty, each, rows, rows_with_each, both_ways, sums, sums_of_three, counted),
         *(differences, products, quotients, comparisons, neighbours, made_up),
     )
 }

@@ -47,8 +47,8 @@ def conversations(language: str, part: str) -> list[list[str]]:
     So a chatbot learns to use earlier turns where a question needs them, and to ignore them
     otherwise. Every twentieth dialogue occurs again after two others, but for those of kinds that
     are `alone`, or whose contents have one use. Every third in which something is told and asked
-    for occurs again with an exchange between, every sixth with two, and each that is `alone` after
-    one.
+    for occurs again with an exchange between, every sixth with two between, every sixth after two,
+    and each that is `alone` after one.
     """
     labelled = labelled_dialogues(language, part)
     kinds = {one.name: one for one in read_patterns(language).kinds}
@@ -69,6 +69,7 @@ def conversations(language: str, part: str) -> list[list[str]]:
             [*turns[:2], *next(exchanges), *next(exchanges), *turns[2:]]
             for turns in told[1 :: 2 * INTERRUPT_EVERY]
         ),
+        *([*next(exchanges), *next(exchanges), *turns] for turns in told[2 :: 2 * INTERRUPT_EVERY]),
         *([*next(exchanges), *turns] for turns in alone),
     ]
 

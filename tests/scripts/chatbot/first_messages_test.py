@@ -36,7 +36,7 @@ def test_each_message_has_a_rule_and_some_of_each_category_are_unseen(language):
     for name in {message.category for message in messages}:
         assert {True, False} == {one.seen for one in messages if one.category == name}, name
     assert sum(not message.seen for message in messages) > 100
-    assert sum(message.seen for message in fresh) < 50
+    assert sum(message.seen for message in fresh) <= len(fresh) / 4
 
 
 @EACH_LANGUAGE
