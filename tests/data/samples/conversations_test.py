@@ -30,13 +30,10 @@ CONTEXT = 6
 # and so is for ships.
 JOINED = {"五加", "学习外语", "船用"}
 # Feelings and how much one feels them are often one word, such as `太高兴`, and so are a number
-# or a colour and what follows: `二十里`, `三年`, `白的`.
+# and what follows: `二十里`, `六人`.
 OFTEN_JOINED = {
     "feelings with how",
-    "ages in some years in other words",
-    "larger within words in other words",
     "numbers within words in other words",
-    "one colour or another in other words",
     "products of rows in other words",
 }
 # Alternatives that are spread over all wordings: a few words are in one or two of them. And
