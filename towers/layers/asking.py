@@ -10,6 +10,7 @@ is rounding.
 from __future__ import annotations
 
 import contextlib
+import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -50,6 +51,7 @@ KNOWN = (tf.Tensor, keras.Variable, tf.Variable, bool, int, float, str, type(Non
 COUPLES = "couples the rows of a batch"
 CHAINED = "returns or keeps a tensor and another one that follows from it"
 NOT_LINEAR = "has a gradient of its own that is no multiple of the one that it is given"
+PLACE = re.compile(r"\{\{.*?\}\} ?")  # Where TensorFlow says that an error came up.
 NOT_CLOSED = "reads variables that it does not list, or past the values that it is given"
 IS_ZERO = "returns or adds a 0, in which a mean over the rows cannot be told from a sum"
 
@@ -166,11 +168,11 @@ def not_cut(call: Call, reason: str) -> Answer:
 
 
 def summary(error: BaseException) -> str:
-    """Returns the first line of an error, shortened, without what Keras says around it."""
+    """Returns the first line of an error, shortened, without what the libraries say around it."""
     quotes = isinstance(error, KeyError) and error.args  # It says what it is given in quotes.
     text = str(error.args[0] if quotes else error)
     _, _, inner = text.partition("\x1b[1m")
-    lines = (inner or text).replace("\x1b[0m", "").strip().splitlines() or [""]
+    lines = PLACE.sub("", (inner or text).replace("\x1b[0m", "")).strip().splitlines() or [""]
     return f"{type(error).__name__}: {lines[0].split('. ')[0][:80]}"
 
 

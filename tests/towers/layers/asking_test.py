@@ -10,7 +10,7 @@ import tensorflow as tf
 import towers
 from tests.helpers import tower_devices
 from tests.kinds import unseen
-from towers.layers.asking import CUT, ask
+from towers.layers.asking import CUT, ask, summary
 from towers.layers.part import Call
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -275,3 +275,10 @@ def test_layers_with_swish_are_cut_in_every_precision(layer, policy):
     layer(x)
     answer = ask(Call(layer, keras.layers.Layer.__call__, (x,), {}), tower_devices(2))
     assert (answer.way, answer.has_gradient, answer.not_in_step) == (CUT, True, ""), answer.reason
+
+
+def test_a_reason_names_what_failed_and_not_the_node():
+    with pytest.raises(tf.errors.InvalidArgumentError) as caught:
+        tf.reshape(tf.zeros([3]), [2])
+    assert str(caught.value).startswith("{{")
+    assert summary(caught.value).startswith("InvalidArgumentError: Input to reshape is a tensor")
