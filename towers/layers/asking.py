@@ -48,10 +48,10 @@ from towers.variables.shared_variables import is_seed
 CUT, INSIDE, WHOLE = "cut", "inside", "whole"
 # What a call may return: tensors, which are joined, and what is the same on all towers.
 KNOWN = (tf.Tensor, keras.Variable, tf.Variable, bool, int, float, str, type(None))
+PLACE = re.compile(r"\{\{.*?\}\} ?")  # Where TensorFlow says that an error came up.
 COUPLES = "couples the rows of a batch"
 CHAINED = "returns or keeps a tensor and another one that follows from it"
 NOT_LINEAR = "has a gradient of its own that is no multiple of the one that it is given"
-PLACE = re.compile(r"\{\{.*?\}\} ?")  # Where TensorFlow says that an error came up.
 NOT_CLOSED = "reads variables that it does not list, or past the values that it is given"
 IS_ZERO = "returns or adds a 0, in which a mean over the rows cannot be told from a sum"
 

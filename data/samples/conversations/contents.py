@@ -85,9 +85,9 @@ def sums_of_three(words: Sequence[str], *, largest: int) -> list[Content]:
 def counted(
     words: Sequence[str], table: Sequence[Content], *, largest: int, two: str, things: int
 ) -> list[Content]:
-    """Returns a, b and c = a + b as counts of a thing, such as 四支, and `first` = a, `sum` = c.
+    """Returns a, b and c = a + b as counts of a thing, such as 四支; `first` and `sum` are a and c.
 
-    The last two are without the measure.
+    These two are without the measure. The other gaps are those of the thing's row.
 
     Args:
         words: the numbers from zero on.
