@@ -66,7 +66,7 @@ def pairs(language, part):
     [
         ("en", "train", "1722946b7a41e0e3940db4f14e5624650373185c742e376ed892b9b76133988c"),
         ("en", "held_out", "686646f3896cb4a2508db56d1315b523de43f45efb6dd349862c306eb883d6a4"),
-        ("zh", "train", "fd1cdd2942ccd2fc61f69cd1a9a9c11ecc08b9dea7e6d151527b03e8095f4237"),
+        ("zh", "train", "81326cad64640c3fa2398701285c6c2c61eec6d0a4b67a75d604de6f4b100b3f"),
         ("zh", "held_out", "22d82d9df9afa26d32669d146c2a2a211cc8fec3bc9449df86ccc31f3fa01c44"),
     ],
     ids=["en-train", "en-held_out", "zh-train", "zh-held_out"],
