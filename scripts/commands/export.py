@@ -26,6 +26,11 @@ from towers.scripts.training.options import ModelOptions, SearchOptions
 from towers.scripts.training.run_directory import RunDirectory
 from towers.scripts.wrong_input import WrongInputError, wrong_input
 
+NAMES = {  # All that an export may hold.
+    *("model", "model.weights.h5", "model.tflite", "model.onnx", "settings.json", "README.md"),
+    *("vocabulary", "towers", "answer.py"),
+}
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExportOptions(ModelOptions):
@@ -49,18 +54,26 @@ def run(options: ExportOptions) -> int:
     folder = Path(options.output or Path(options.run_dir) / "export")
     with wrong_input():  # Such as a file of the data that is gone.
         write = choose_writer(options)
-    if folder.exists() and not (options.overwrite and is_export(folder)):
-        more = ", or replace it with --overwrite" if is_export(folder) else "; it is not an export"
-        raise WrongInputError(f"{folder} exists already. Choose another with --output{more}.")
+    if folder.exists():
+        check_replaced(folder, overwrite=options.overwrite)
     with wrong_input(OSError):  # Such as a folder that cannot be made.
         line = publish_whole(write, folder)
     show(f"exported to {folder}; {line.format(folder=shlex.quote(str(folder)))}")
     return 0
 
 
-def is_export(folder: Path) -> bool:
-    """Returns whether this command wrote the folder."""
-    return (folder / "model" / "saved_model.pb").exists() and (folder / "settings.json").exists()
+def check_replaced(folder: Path, *, overwrite: bool) -> None:
+    """Raises WrongInputError unless the folder is an export, nothing else, and to be replaced."""
+    others = sorted({path.name for path in folder.iterdir()} - NAMES) if folder.is_dir() else []
+    if not (folder / "model" / "saved_model.pb").exists():
+        more = "; it is not an export"
+    elif others:
+        more = f"; it also holds what is not the export's: {', '.join(others[:3])}"
+    elif overwrite:
+        return
+    else:
+        more = ", or replace it with --overwrite"
+    raise WrongInputError(f"{folder} exists already. Choose another with --output{more}.")
 
 
 def choose_writer(options: ExportOptions) -> Callable[[Path], str]:

@@ -16,6 +16,7 @@ import pytest
 from tests.paths import ROOT
 from tests.programs import PATIENCE, TOWERS, finish, started
 from towers.saving.checkpoint_folder import CheckpointFolder
+from towers.scripts.commands.export import NAMES
 from towers.scripts.main import main, prepare_streams
 from towers.scripts.training.run_directory import RunDirectory
 
@@ -230,6 +231,7 @@ def test_an_export_answers_alike_in_a_process_without_this_package(
 ):
     output = tmp_path / "export"
     assert main(["export", str(run_dir), "--output", str(output), *options]) == 0
+    assert set(os.listdir(output)) <= NAMES
     assert ask_export(output) == answers_of(*options)
     assert ask_export(output, *QUESTIONS.split("\n")[:-1]) == answers_of(*options)
 
@@ -249,6 +251,19 @@ def test_an_export_that_is_there_is_not_overwritten(run_dir, tmp_path, capsys):
     assert main(["export", str(run_dir), "--output", str(tmp_path)]) == 2
     assert "exists already" in capsys.readouterr().err
     assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_an_export_is_overwritten_unless_another_file_is_in_it(run_dir, tmp_path, capsys):
+    output = tmp_path / "export"
+    command = ["export", str(run_dir), "--output", str(output)]
+    assert main(command) == 0
+    assert main(command) == 2
+    assert "replace it with --overwrite" in capsys.readouterr().err
+    assert main([*command, "--overwrite"]) == 0
+    (output / "notes.txt").write_text("mine")
+    assert main([*command, "--overwrite"]) == 2
+    assert "also holds what is not the export's: notes.txt" in capsys.readouterr().err
+    assert (output / "notes.txt").read_text() == "mine"
 
 
 def test_a_run_goes_on_with_its_own_data(run_dir, folder, capsys):
