@@ -29,6 +29,7 @@ KINDS = {
     "json_lines": (".jsonl", ".ndjson"),
     "parquet": (".parquet",),
 }
+ABOUT_RECORDS = ("README", "LICENSE")  # Names of files, without their suffixes.
 SUFFIXES = tuple(suffix for kind in KINDS.values() for suffix in kind)
 CODE = (
     ".py .pyi .pyx .c .h .cc .cpp .cxx .hpp .hh .cu .cuh .m .mm .js .mjs .jsx .ts .tsx .java .kt "
@@ -115,11 +116,12 @@ def find_texts(paths: Iterable[str | os.PathLike[str]], *, code: bool = False) -
     """Returns the files of some files and folders, each once, folders in the order of their names.
 
     In a folder only files with a suffix of `KINDS`, and with `code` those of source code, are
-    texts, compressed or not. If the name of a file has `valid`, `validation`, `val` or `dev` as a
-    word of its own (`ptb.valid.txt`), or a folder of such a name is between the file and the folder
-    that was given (`texts/valid/a.txt`), the names tell the parts of all: a file without such a
-    word is for training. Of several folders that are given, their own names count, too. If the
-    names tell of `test` alone, the other files have no part.
+    texts, compressed or not; README and LICENSE beside records are about them. If the name of a
+    file has `valid`, `validation`, `val` or `dev` as a word of its own (`ptb.valid.txt`), or a
+    folder of such a name is between the file and the folder that was given (`texts/valid/a.txt`),
+    the names tell the parts of all: a file without such a word is for training. Of several folders
+    that are given, their own names count, too. If the names tell of `test` alone, the other files
+    have no part.
 
     Raises:
         ValueError: a path is missing, or there is no text in it.
@@ -130,7 +132,7 @@ def find_texts(paths: Iterable[str | os.PathLike[str]], *, code: bool = False) -
     for path in given:
         files = [path]
         if path.is_dir():
-            files = [file for file in files_below(path) if _is_text(file, code=code)]
+            files = _texts_below(path, code=code)
         if not path.exists():
             raise ValueError(
                 f"{path}: expected a file or folder with text, found neither."
@@ -183,13 +185,21 @@ def describe_parts(files: Sequence[TextFile]) -> list[str]:
 
 def describe_others(paths: Iterable[str | os.PathLike[str]], *, code: bool = False) -> list[str]:
     """Returns a line about the files of some folders that are no texts, if there are any."""
-    names = (name for path in map(Path, paths) if path.is_dir() for name in files_below(path))
-    others = Counter(suffix_of(one) for one in names if not _is_text(one, code=code))
+    others: Counter[str] = Counter()
+    for folder in filter(Path.is_dir, map(Path, paths)):
+        texts = set(_texts_below(folder, code=code))
+        others.update(suffix_of(file) for file in files_below(folder) if file not in texts)
     return [f"left out files that are no texts: {format_suffixes(others)}"] if others else []
 
 
-def _is_text(path: Path, *, code: bool) -> bool:
-    return own_suffix(path) in SUFFIXES or (code and is_code(path))
+def _texts_below(folder: Path, *, code: bool) -> list[Path]:
+    """Returns the texts of a folder, without what is about its records."""
+    found = ((file, own_suffix(file)) for file in files_below(folder))
+    texts = {file: one for file, one in found if one in SUFFIXES or (code and is_code(file))}
+    records = {*KINDS["json_lines"], *KINDS["parquet"]}
+    if records.isdisjoint(texts.values()):
+        return list(texts)
+    return [file for file in texts if file.parent != folder or file.stem not in ABOUT_RECORDS]
 
 
 def is_code(path: Path) -> bool:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from towers.data.reading.report import TextReport
-from towers.data.reading.text_files import describe_parts, find_texts
+from towers.data.reading.text_files import describe_others, describe_parts, find_texts
 from towers.data.reading.texts import (
     DOCUMENT_END,
     MAX_LINE_CHARACTERS,
@@ -140,6 +140,21 @@ def test_a_folder_gives_its_texts_in_order_and_once(tmp_path):
         "z.txt",
     ]
     assert read(tmp_path / "picture.png")[0] == ["picture.png"]  # It was named.
+
+
+@pytest.mark.parametrize("records", ["a.jsonl", "a.txt"])
+def test_what_is_about_records_is_no_text(tmp_path, records):
+    (tmp_path / "docs").mkdir()
+    (tmp_path / records).write_text('{"text": "a record"}\n' if "json" in records else "a text\n")
+    for name in ("README.md", "LICENSE.txt", "docs/README.md"):
+        (tmp_path / name).write_text(f"{name}\n")
+    texts = read(tmp_path)[0]
+    said = describe_others([tmp_path])
+    if "json" in records:
+        assert texts == ["a record", "docs/README.md"]
+        assert said == ["left out files that are no texts: 1 .txt, 1 .md"]
+    else:
+        assert texts == ["LICENSE.txt", "README.md", "a text", "docs/README.md"] and not said
 
 
 @pytest.mark.parametrize(
