@@ -26,6 +26,8 @@ class TextSettings:
         user_dictionary: path of a file of additional words for jieba.
         new_words: whether jieba may guess words that are in no dictionary. Its guesses are often
             rare and wrong ("比六多"); otherwise such words are split into shorter ones.
+        split_counts: whether jieba's dictionary gives a number and its measure word as two tokens
+            (`三只`: `三`, `只`), so that any number of anything is known.
         subword_model: path of the model that `train_subwords` wrote; without one, the preparation
             of a corpus learns a model.
         marks: whether combining marks stay, such as the vowel signs of scripts that have them.
@@ -44,6 +46,7 @@ class TextSettings:
     dictionary: str | None = None
     user_dictionary: str | None = None
     new_words: bool = False
+    split_counts: bool = False
     subword_model: str | None = None
     as_written: bool = False
     marks: bool = False
@@ -113,4 +116,4 @@ class TextSettings:
         return {name: value for name, value in values.items() if value or name not in _LATER}
 
 
-_LATER = ("marks", "spelled", "documents")
+_LATER = ("marks", "spelled", "documents", "split_counts")

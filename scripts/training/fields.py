@@ -101,6 +101,7 @@ class TextFields(Fields):
         subword_model: a SentencePiece model for the tokenizer subwords; by default, one is learned
             from the text.
         new_words: whether jieba may guess words that are in no dictionary.
+        split_counts: whether a number and its measure word are two tokens of jieba's.
         marks: whether combining marks are kept, such as the vowel signs of Hindi.
     """
 
@@ -112,6 +113,7 @@ class TextFields(Fields):
     user_dictionary: str = ""
     subword_model: str = ""
     new_words: bool = False
+    split_counts: bool = True
     marks: bool = True
 
     exact_tokenizers: ClassVar[tuple[str, ...]] = ("bytes",)  # Nothing is normalised for them.

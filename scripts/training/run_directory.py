@@ -38,7 +38,7 @@ OWN_FIELDS_BEFORE: dict[str, dict[str, Any]] = {
     },
     "fashion_mnist_fast": OF_FAST,
     "chatbot": {
-        "marks": False,
+        **{"marks": False, "split_counts": False},
         "normalise": "auto",
         **dict.fromkeys(("sender", "text", "time", "me", "answers"), ""),
     },
@@ -47,7 +47,8 @@ OWN_FIELDS_BEFORE: dict[str, dict[str, Any]] = {
         **{**WITHOUT_VIEWS, **WIDTHS},
     },
     "language_model": {
-        **{"marks": False, "normalise": "all", "documents": False, "code": False},
+        **{"marks": False, "split_counts": False, "normalise": "all"},
+        **{"documents": False, "code": False},
         "min_count": 1,
         **{"activation_penalty": 0.0, "temporal_penalty": 0.0},
         **OF_STREAMS,

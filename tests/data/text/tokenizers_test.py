@@ -1,6 +1,7 @@
 """Tokenizers cut as people would, and what they join is cut and joined to the same again."""
 # ruff: noqa: RUF001 - full-width punctuation is part of Chinese.
 
+import itertools
 import subprocess
 import sys
 
@@ -39,6 +40,7 @@ def subword_settings(tmp_path_factory):
 SETTINGS = [
     CHINESE,
     ENGLISH,
+    TextSettings("zh", split_counts=True),
     TextSettings("en", lowercase=True),
     TextSettings("zh", "characters"),
     TextSettings("en", "characters"),
@@ -133,6 +135,33 @@ def test_parted_text_keeps_its_tokens():
 def test_lower_case_is_asked_for():
     settings = TextSettings("en", lowercase=True)
     assert make_tokenizer(settings).tokenize(settings.normalise("I AM ＯＫ")) == ["i", "am", "ok"]
+
+
+def test_a_number_and_its_measure_word_are_two_tokens():
+    teens = [f"十{one}" for one in "一二三四五六七八九"]
+    numbers = [*"一二三四五六七八九十两", *teens, "二十", "三十五", "一百"]
+    split = make_tokenizer(TextSettings("zh", split_counts=True))
+    whole = make_tokenizer(CHINESE)
+    joined = 0
+    for number, measure in itertools.product(numbers, "个只支条张块辆位朵棵盒瓶杯页米天站圈层斤岁"):
+        for text in (
+            f"我有{number}{measure}",
+            f"{number}{measure}，一共几个",
+            f"{number}{measure}东西",
+        ):
+            assert number in split.tokenize(text), text
+            joined += number not in whole.tokenize(text)
+    assert joined > 500
+    assert split.tokenize("五辆车八块钱两本书") == ["五", "辆车", "八", "块钱", "两", "本书"]
+    for word in ("一起", "十分", "三轮车", "三年级", "五台山", "一共", "四川", "五月"):
+        assert split.tokenize(word) == [word]
+
+
+def test_words_of_the_users_stay_when_counts_are_split(tmp_path):
+    path = tmp_path / "words.txt"
+    path.write_text("三只松鼠 1000\n", encoding="utf-8")
+    settings = TextSettings(user_dictionary=str(path), split_counts=True)
+    assert make_tokenizer(settings).tokenize("三只松鼠有两只") == ["三只松鼠", "有", "两", "只"]
 
 
 def test_user_dictionary_adds_words(tmp_path):
