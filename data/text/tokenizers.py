@@ -211,6 +211,7 @@ def _own_counts() -> list[str]:
     return _COUNT.findall(_own_path().read_text(encoding="utf-8"))
 
 
+# Not those that make words of another kind: `三月`, `十分`, `一下`.
 _MEASURES = (
     "个只支条张块颗根辆位名朵棵盆盒瓶杯页米天站圈层斤户步元把双件包片道口度面周排组岁年里家间门本头匹座台架套笔串"
     "滴粒碗盘勺袋箱筐篮桶罐群堆行对份种次遍趟回场句首篇封枚顶所栋幢尺寸丈倍秒角毛人"

@@ -64,8 +64,9 @@ def run(options: ExportOptions) -> int:
 
 def check_replaced(folder: Path, *, overwrite: bool) -> None:
     """Raises WrongInputError unless the folder is an export, nothing else, and to be replaced."""
+    own = (folder / "model" / "saved_model.pb", folder / "settings.json")
     others = sorted({path.name for path in folder.iterdir()} - NAMES) if folder.is_dir() else []
-    if not (folder / "model" / "saved_model.pb").exists():
+    if not all(file.exists() for file in own):
         more = "; it is not an export"
     elif others:
         more = f"; it also holds what is not the export's: {', '.join(others[:3])}"

@@ -251,6 +251,11 @@ def test_an_export_that_is_there_is_not_overwritten(run_dir, tmp_path, capsys):
     assert main(["export", str(run_dir), "--output", str(tmp_path)]) == 2
     assert "exists already" in capsys.readouterr().err
     assert (tmp_path / "file").read_text() == "mine"
+    other = tmp_path / "other" / "model" / "saved_model.pb"  # Of another program's.
+    other.parent.mkdir(parents=True)
+    other.write_text("mine")
+    assert main(["export", str(run_dir), "--output", str(tmp_path / "other"), "--overwrite"]) == 2
+    assert "it is not an export" in capsys.readouterr().err and other.read_text() == "mine"
 
 
 def test_an_export_is_overwritten_unless_another_file_is_in_it(run_dir, tmp_path, capsys):
