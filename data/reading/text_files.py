@@ -29,6 +29,7 @@ KINDS = {
     "json_lines": (".jsonl", ".ndjson"),
     "parquet": (".parquet",),
 }
+RECORD_SUFFIXES = (*KINDS["json_lines"], *KINDS["parquet"])
 ABOUT_RECORDS = ("README", "LICENSE")  # Names of files, without their suffixes.
 SUFFIXES = tuple(suffix for kind in KINDS.values() for suffix in kind)
 CODE = (
@@ -132,7 +133,7 @@ def find_texts(paths: Iterable[str | os.PathLike[str]], *, code: bool = False) -
     for path in given:
         files = [path]
         if path.is_dir():
-            files = _texts_below(path, code=code)
+            files, _ = _texts_and_others(path, code=code)
         if not path.exists():
             raise ValueError(
                 f"{path}: expected a file or folder with text, found neither."
@@ -185,21 +186,22 @@ def describe_parts(files: Sequence[TextFile]) -> list[str]:
 
 def describe_others(paths: Iterable[str | os.PathLike[str]], *, code: bool = False) -> list[str]:
     """Returns a line about the files of some folders that are no texts, if there are any."""
-    others: Counter[str] = Counter()
-    for folder in filter(Path.is_dir, map(Path, paths)):
-        texts = set(_texts_below(folder, code=code))
-        others.update(suffix_of(file) for file in files_below(folder) if file not in texts)
+    folders = filter(Path.is_dir, map(Path, paths))
+    left = (file for one in folders for file in _texts_and_others(one, code=code)[1])
+    others = Counter(map(suffix_of, left))
     return [f"left out files that are no texts: {format_suffixes(others)}"] if others else []
 
 
-def _texts_below(folder: Path, *, code: bool) -> list[Path]:
-    """Returns the texts of a folder, without what is about its records."""
-    found = ((file, own_suffix(file)) for file in files_below(folder))
-    texts = {file: one for file, one in found if one in SUFFIXES or (code and is_code(file))}
-    records = {*KINDS["json_lines"], *KINDS["parquet"]}
-    if records.isdisjoint(texts.values()):
-        return list(texts)
-    return [file for file in texts if file.parent != folder or file.stem not in ABOUT_RECORDS]
+def _texts_and_others(folder: Path, *, code: bool) -> tuple[list[Path], list[Path]]:
+    """Returns the texts of a folder, and its other files, with those that are about its records."""
+    texts, others = list[Path](), list[Path]()
+    for file in files_below(folder):
+        is_text = own_suffix(file) in SUFFIXES or (code and is_code(file))
+        (texts if is_text else others).append(file)
+    if any(own_suffix(file) in RECORD_SUFFIXES for file in texts):
+        about = [one for one in texts if one.parent == folder and one.stem in ABOUT_RECORDS]
+        return [one for one in texts if one not in about], others + about
+    return texts, others
 
 
 def is_code(path: Path) -> bool:

@@ -27,7 +27,8 @@ class TextSettings:
         new_words: whether jieba may guess words that are in no dictionary. Its guesses are often
             rare and wrong ("比六多"); otherwise such words are split into shorter ones.
         split_counts: whether jieba's dictionary gives a number and its measure word as two tokens
-            (`三只`: `三`, `只`), so that any number of anything is known.
+            (`三只`: `三`, `只`), so that any number of anything is known. A guess of new_words may
+            join them again.
         subword_model: path of the model that `train_subwords` wrote; without one, the preparation
             of a corpus learns a model.
         marks: whether combining marks stay, such as the vowel signs of scripts that have them.

@@ -134,11 +134,11 @@ def _load_jieba(settings: TextSettings) -> tuple[Any, re.Pattern[str] | None]:
     tokenizer = _import_jieba().Tokenizer()
     path = settings.dictionary
     own, total = _read_dictionary(Path(path)) if path else _own_dictionary()
-    if settings.split_counts and not path:
-        own = {**own, **dict.fromkeys(_own_counts(), 0)}
     # Set here because jieba's own initialisation loads a cache by marshal that every user of the
     # machine can write. Reading the dictionary takes 0.4 s, the cache 0.5 s.
     tokenizer.FREQ, tokenizer.total, tokenizer.initialized = dict(own), total, True
+    if settings.split_counts and not path:
+        tokenizer.FREQ.update(dict.fromkeys(_own_counts(), 0))
     words = {word: count for word, count in own.items() if count and not _HAN.fullmatch(word)}
     given = _read_words(Path(settings.user_dictionary)) if settings.user_dictionary else {}
     special = []

@@ -35,6 +35,7 @@ def classifier(tmp_path_factory):
     folder = tmp_path_factory.mktemp("classifier")
     assert main(train_shapes(folder / "run", "--steps", "4")) == 0
     assert main(["export", str(folder / "run"), "--output", str(folder / "export")]) == 0
+    assert set(os.listdir(folder / "export")) <= export.NAMES
     return folder
 
 
