@@ -109,7 +109,7 @@ def test_a_file_for_other_runtimes_says_what_the_saved_model_says(
         (line,) = capfd.readouterr().err.splitlines()
         assert "needs tf2onnx. Install it in your clone with: pip install -e '.[onnx]'" in line
         pytest.skip("tf2onnx is not installed: the rest of the test writes and runs a file")
-    assert code == 0
+    assert code == 0 and set(os.listdir(tmp_path / "export")) <= export.NAMES
     images = cifar10.load(shapes.folder(), "test").images[:7]
     found = run_file(tmp_path / "export" / name, images)
     saved = tf.saved_model.load(str(tmp_path / "export" / "model"))
@@ -191,6 +191,7 @@ def test_a_language_model_continues_a_prompt_as_the_command_does(tmp_path, capsy
     assert main(["train", "stories", "--steps", "2", "--run-dir", run, *small]) == 0
     sampling = ["--nbest", "2", "--max-length", "7", "--top-k", "5"]
     assert main(["export", run, "--output", output, *sampling]) == 0
+    assert set(os.listdir(output)) <= export.NAMES
     text = LineCodec.load(tmp_path / "export" / "vocabulary")
     start = json.loads((tmp_path / "export" / "settings.json").read_text())["start_id"]
     prompt = text.encode("the kite")
