@@ -30,7 +30,7 @@ KINDS = {
     "parquet": (".parquet",),
 }
 RECORD_SUFFIXES = (*KINDS["json_lines"], *KINDS["parquet"])
-ABOUT_RECORDS = ("README", "LICENSE")  # Names of files, without their suffixes.
+ABOUT_RECORDS = ("README", "LICENSE", "LICENCE")  # Names of files in capitals, no suffix.
 SUFFIXES = tuple(suffix for kind in KINDS.values() for suffix in kind)
 CODE = (
     ".py .pyi .pyx .c .h .cc .cpp .cxx .hpp .hh .cu .cuh .m .mm .js .mjs .jsx .ts .tsx .java .kt "
@@ -199,7 +199,7 @@ def _texts_and_others(folder: Path, *, code: bool) -> tuple[list[Path], list[Pat
         is_text = own_suffix(file) in SUFFIXES or (code and is_code(file))
         (texts if is_text else others).append(file)
     if any(own_suffix(file) in RECORD_SUFFIXES for file in texts):
-        about = [one for one in texts if one.parent == folder and one.stem in ABOUT_RECORDS]
+        about = [one for one in texts if one.parent == folder and one.stem.upper() in ABOUT_RECORDS]
         return [one for one in texts if one not in about], others + about
     return texts, others
 

@@ -257,7 +257,7 @@ def labels_line_up(y: Any, outputs: Any) -> bool:
 
 
 def check_rows_apart(
-    model: keras.Model, devices: Sequence[str], data: Data, *, line_up: bool
+    model: keras.Model, devices: Sequence[str], data: Data, *, training: bool, line_up: bool
 ) -> None:
     """Raises NeedsLayersError unless layers, and losses that Keras did not write, treat rows apart.
 
@@ -265,6 +265,7 @@ def check_rows_apart(
     alone that take any numbers is asked with a few made-up rows first: data may be slow to begin.
 
     Args:
+        training: whether they are called as in a training.
         line_up: as `labels_line_up` says of its labels and outputs.
     """
     losses = compile_loss_of(model)
@@ -279,23 +280,23 @@ def check_rows_apart(
     takes_any = not any(hasattr(layer, "value_range") for layer in flatten_layers(model))
     is_of_keras = takes_any and not needs_trace(model, "sum")
     x, _, _ = keras.utils.unpack_x_y_sample_weight(data.spec)
-    if is_of_keras and not others and not why_coupled(model, devices[:1], made_up(x)):
+    if is_of_keras and not others and not why_coupled(model, devices[:1], made_up(x), training):
         return
     try:
         x, y, _ = keras.utils.unpack_x_y_sample_weight(data.first_batch())
     except (StopIteration, tf.errors.OutOfRangeError):
         return  # Data without examples is told of where it is used.
-    reason = why_coupled(model, devices, x)
+    reason = why_coupled(model, devices, x, training)
     if reason:
         raise NeedsLayersError(f"the model {reason}")
     if others:
         check_losses_apart(model, others, y, call(model, x, training=False))
 
 
-def why_coupled(model: keras.Model, devices: Sequence[str], x: Any) -> str | None:
+def why_coupled(model: keras.Model, devices: Sequence[str], x: Any, training: bool) -> str | None:
     """Returns why towers cannot run the model on parts of these inputs; None if they can."""
-    training = {"training": True} if takes_training(model) else {}
-    whole = Call(model, keras.layers.Layer.__call__, (x,), training)
+    options = {"training": training} if takes_training(model) else {}
+    whole = Call(model, keras.layers.Layer.__call__, (x,), options)
     answer = ask(whole, devices, traces=needs_trace(model, "sum"))
     if answer.not_in_step:
         return answer.not_in_step

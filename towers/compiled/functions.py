@@ -171,7 +171,7 @@ class OnTowers:
 
     def evaluation(self, data: EpochData) -> EpochData:
         """Returns data as shards, and makes the step that evaluates on it."""
-        prepare(self._model, self._placement, data.data)
+        prepare(self._model, self._placement, data.data, training=False)
         key = ("evaluate", self._placement, key_of(data.data), self.together.processes.count)
         build = functools.partial(
             kept, self._model, key, functools.partial(self._evaluation_step, data.data)
@@ -254,14 +254,14 @@ class OnTowers:
                 step = step_with(dataclasses.replace(options, compiled=False))
         return step, list(map(id, model.trainable_variables))
 
-    def _prepare(self, data: Data, num_parts: int = 0) -> None:
+    def _prepare(self, data: Data, num_parts: int = 0, *, training: bool = True) -> None:
         """Prepares the model as it is, which a callback may have changed or compiled.
 
         It is traced next if each tower takes so many parts; a single one has all rows together.
         """
         to_trace = len(self._placement.devices) * num_parts > 1
         try:
-            prepare(self._model, self._placement, data, to_trace=to_trace)
+            prepare(self._model, self._placement, data, training=training, to_trace=to_trace)
         except NeedsLayersError as error:
             raise ValueError(
                 f"A callback has changed the model, which its step cannot follow: {error}. Change "
@@ -270,7 +270,7 @@ class OnTowers:
 
     def _evaluation_step(self, data: Data) -> EvaluationStep:
         model, processes = self._model, self.together.processes
-        self._prepare(data, 1)
+        self._prepare(data, 1, training=False)
         with same_start(model, compiled_tower_fn(model, training=False)) as tower_fn:
             step = build_evaluation_step(
                 tower_fn, model, self._placement, data.one_pass(0),

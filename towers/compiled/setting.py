@@ -27,6 +27,7 @@ from towers.devices.kernels import levels_to_caller
 from towers.devices.placement import Placement, check_present, tower_devices
 from towers.ground.host import HOST
 from towers.ground.private_apis import build_symbolically, compute_output_spec, flatten_layers
+from towers.layers.asking import needs_trace
 from towers.layers.held import counts_kept, switches_of
 
 AUTO = 16  # Steps of a call: what is left of the host's time for a call is small.
@@ -74,11 +75,17 @@ def home_of(model: keras.Model) -> str | None:
 
 
 def prepare(
-    model: keras.Model, placement: Placement, data: Data, *, to_trace: bool = False
+    model: keras.Model,
+    placement: Placement,
+    data: Data,
+    *,
+    training: bool = True,
+    to_trace: bool = False,
 ) -> None:
     """Builds a model for its data, and checks it.
 
     Args:
+        training: whether it is called as in a training; Keras's own layers are checked so anyway.
         to_trace: whether it is traced next, as it is now: it is checked again if it has changed.
 
     Raises:
@@ -91,10 +98,12 @@ def prepare(
     )
     found = batch
     if not isinstance(batch, str):
-        check = functools.partial(check_built_model, model, placement.devices, data, batch)
+        training = training or not needs_trace(model, "sum")
+        devices = placement.devices
+        check = functools.partial(check_built_model, model, devices, data, batch, training)
         now = switches_of(model) if to_trace else switches
         with counts_kept(model):
-            found = kept(model, ("prepared", *key, now), lambda: within(placement, check))
+            found = kept(model, ("prepared", *key, now, training), lambda: within(placement, check))
     if found:
         raise NeedsLayersError(found)
 
@@ -108,14 +117,17 @@ def within(placement: Placement, function: Callable[[], Any]) -> Any:
         return str(error)
 
 
-def check_built_model(model: keras.Model, devices: Sequence[str], data: Data, batch: Any) -> None:
+def check_built_model(
+    model: keras.Model, devices: Sequence[str], data: Data, batch: Any, training: bool
+) -> None:
     """Raises NeedsLayersError as `prepare` does; the batch is the symbolic one of `build`."""
     x, y, _ = keras.utils.unpack_x_y_sample_weight(batch)
     check_no_strategy(model)
     check_built(model, y)
     outputs = getattr(model, "outputs", None) or compute_output_spec(model, x, training=False)
     check_metrics(model, y, outputs)
-    check_rows_apart(model, devices, data, line_up=labels_line_up(y, outputs))
+    line_up = labels_line_up(y, outputs)
+    check_rows_apart(model, devices, data, training=training, line_up=line_up)
 
 
 def compiles(model: keras.Model, placement: Placement) -> bool:

@@ -100,6 +100,8 @@ def matched_losses(
 
     def recorder(loss: keras.losses.Loss, scale: Any) -> Any:
         def record(y_true: Any, y_pred: Any, sample_weight: Any = None) -> tf.Tensor:
+            if keras.tree.is_nested(sample_weight):  # Of a single output whose labels are a list.
+                (sample_weight,) = keras.tree.flatten(sample_weight)
             found.append((loss, scale, y_true, y_pred, sample_weight))
             return tf.zeros([])
 

@@ -16,6 +16,8 @@ from typing import Any
 HANDED_ON = {
     # What Keras's operations on arrays call, such as `argmax`.
     "numpy": "keras.src.backend.tensorflow",
+    # What Keras's cross-entropies ask for the logits of probabilities.
+    "nn": "keras.src.backend.tensorflow",
     # Whether `enable_op_determinism` was called; the public API only calls it.
     "is_op_determinism_enabled": "tensorflow.python.framework.config",
     # The graph of a branch of `tf.cond` or `tf.switch_case`.
@@ -42,14 +44,14 @@ HANDED_ON = {
     "variable_accessed": "tensorflow.python.eager.tape",
     # The function `cond`, by which all take one of two branches.
     "cond": "tensorflow.python.ops",
-    # The op `add_n`, by which tapes add gradients.
+    # The ops `add_n`, by which tapes add gradients, `sigmoid` and `softmax`.
     "gen_math_ops": "tensorflow.python.ops",
+    "gen_nn_ops": "tensorflow.python.ops",
     # Which trainable variables are read, without a tape.
     "VariableWatcher": "tensorflow.python.eager.record",
     # What `tf.function` makes, and what Keras's operations ask and set in their calls.
     "Function": "tensorflow.python.eager.polymorphic_function.polymorphic_function",
     "in_stateless_scope": "keras.src.backend.common.stateless_scope",
-    "set_keras_mask": "keras.src.backend",
     # What a model returns for symbolic inputs, as Keras itself asks when it builds one.
     "compute_output_spec": "keras.src.backend",
     # Types of what `as_graph_def` and the graphs that ran consist of.
@@ -82,6 +84,10 @@ HANDED_ON = {
     # How often each automatic name was given, by which the next one is numbered.
     "get_global_attribute": "keras.src.backend.common.global_state",
 }
+
+# The attributes of a tensor with its Keras mask, and with the numbers of which it is the softmax or
+# the sigmoid; and the function of `nn` that looks for these.
+KERAS_MASK, KERAS_LOGITS, GET_LOGITS = "_keras_mask", "_keras_logits", "_get_logits"
 
 # The method of a `tf.Variable` by which `tf.train.Checkpoint` writes it.
 RESTORE_METHOD = "_restore_from_tensors"
@@ -208,6 +214,12 @@ def set_initial_epoch(model: Any, epoch: int) -> None:
 def flatten_layers(layer: Any, **options: bool) -> list[Any]:
     """Returns a layer and the layers in it; `include_self`, `recursive` choose among them."""
     return list(layer._flatten_layers(**options))
+
+
+def arguments_of(operations: Sequence[Any]) -> list[Any]:
+    """Returns what operations take in the models that they are nodes of."""
+    nodes = [node for one in operations for node in one._inbound_nodes]
+    return [(node.arguments.args, node.arguments.kwargs) for node in nodes]
 
 
 def owner_of_loss(layer: Any, loss: Any) -> Any:

@@ -10,6 +10,7 @@ is rounding.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -155,10 +156,13 @@ def needs_trace(layer: Any, repeated_rows: str) -> bool:
     """Returns whether it is not known where the numbers of a layer come from.
 
     Keras wrote most layers, and TensorFlow most functions in them; what they look up matters only
-    where repeated rows are not summed.
+    where repeated rows are not summed. What operations between layers compute is a user's.
     """
-    has_table = any(isinstance(one, keras.layers.Embedding) for one in flatten_layers(layer))
-    return not is_plain(layer) or (has_table and repeated_rows == "keras")
+    layers = flatten_layers(layer)
+    has_table = any(isinstance(one, keras.layers.Embedding) for one in layers)
+    parts = itertools.chain.from_iterable(getattr(one, "operations", ()) for one in layers)
+    has_others = any(not isinstance(one, keras.layers.Layer) for one in parts)
+    return not is_plain(layer) or has_others or (has_table and repeated_rows == "keras")
 
 
 def not_cut(call: Call, reason: str) -> Answer:

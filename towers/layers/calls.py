@@ -28,10 +28,10 @@ from towers.ground.private_apis import (
     is_compiled,
     order_of_gradients,
     run_code,
-    set_keras_mask,
     twin_of,
 )
 from towers.layers.asking import CUT, INSIDE, WHOLE, Answer, ask, needs_trace, not_cut
+from towers.layers.companions import logits_kept, logits_left
 from towers.layers.gradient import Towers
 from towers.layers.held import (
     attributes_of,
@@ -141,6 +141,7 @@ class LayerCalls:
             CALL_LAYER.through(self.call),
             CALL_FUNCTION.through(self.call_function),
             values_on_towers(self._call_values, self.devices, self._values),
+            logits_kept(lambda: self._is_first_call or not tf.executing_eagerly()),
             tapes_counted(),
         ):
             yield
@@ -277,13 +278,13 @@ class LayerCalls:
         if functions[key] is None:
             return put_together(*self._cut(call, answer))
         function, outcome = functions[key]
-        tensors = [*call.tensors(), *call.masks().values()]
+        tensors = [*call.tensors(), *call.companions().values()]
         with alone():
             joined = function(tensors)
         return put_together(outcome, joined)
 
     def _compile(self, call: Call, answer: Answer, *, records: bool) -> tuple[Any, Outcome] | None:
-        """Returns the function of a call's tensors and masks, and what came out of its trace.
+        """Returns the function of a call's tensors and companions, and what came out of its trace.
 
         There is none for a layer that adds losses or keeps tensors, nor for the gradients of
         several outputs: that of a function has a 0 where that of an unused one has none.
@@ -296,8 +297,8 @@ class LayerCalls:
             return joined
 
         function = tf.function(cut, autograph=False, reduce_retracing=True)
-        with alone():
-            function.get_concrete_function([*call.tensors(), *call.masks().values()])
+        with alone(), logits_left():
+            function.get_concrete_function([*call.tensors(), *call.companions().values()])
         outcome = outcomes[0]
         outputs = list(filter(is_differentiable, tf.nest.flatten(outcome.outputs)))
         if outcome.losses or outcome.stored or (records and len(outputs) > 1):
@@ -317,7 +318,7 @@ class LayerCalls:
         given: dict[int, Any] = {}  # By the ids of their parts on the first tower.
 
         def part(own: list[tf.Tensor], scope: CallScope) -> Outcome:
-            if not given:  # After the rows come their masks.
+            if not given:  # After the rows comes what goes with them.
                 given.update((id(one), row) for one, row in zip(own, rows, strict=False))
             return call.part(own).outcome(scope)
 
@@ -333,7 +334,7 @@ class LayerCalls:
             raise OtherTensorsError
         joined = towers.join(columns, answer.ways)
         if self._is_first_call and tf.executing_eagerly():
-            self._count(rows, joined)
+            self._count(rows, joined[: len(outcomes[0].own_tensors())])
         set_rows(joined, answer.ways, rows[0].shape[0])
         # What comes out twice is one tensor, and an argument is itself.
         pairs = zip(outcomes[0].tensors(), joined, strict=True)
@@ -407,9 +408,9 @@ def put_together(outcome: Outcome, joined: Sequence[tf.Tensor]) -> Any:
     for one in outcome.stored:
         put_back(one._replace(contents=refilled(one.contents, tensors)))
     own = filter(is_tensor, tf.nest.flatten(outputs))
-    for output, mask in zip(own, outcome.masks, strict=True):
-        if mask is not None:
-            set_keras_mask(output, next(tensors))
+    for output, companions in zip(own, outcome.companions, strict=True):
+        for name in companions:
+            setattr(output, name, next(tensors))
     for owner, _ in outcome.losses:
         added_losses(owner).append(next(tensors))
     return outputs

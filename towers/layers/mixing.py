@@ -55,7 +55,7 @@ def mixes_rows(call: Call) -> bool:
     cut = set(map(id, call.cut()))
     specs = [
         tf.TensorSpec([ROWS, *one.shape[1:]] if id(one) in cut else one.shape, one.dtype)
-        for one in (*call.tensors(), *call.masks().values())
+        for one in (*call.tensors(), *call.companions().values())
     ]
     with draws_by_row(0, ROWS), branches_merged():  # BatchNorm is in inference mode.
         again, outcome = trace_of(call, specs)

@@ -10,7 +10,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from towers.ground.private_apis import get_keras_mask, owner_of_loss, set_keras_mask
+from towers.ground.private_apis import arguments_of, flatten_layers, owner_of_loss
+from towers.layers.companions import companions_of
 from towers.layers.held import TENSORS, Held, attributes_of, is_tensor, leaves_of, taken_back
 from towers.layers.known import PLAIN, as_key
 from towers.layers.rows import CONCATENATE, Way, is_differentiable
@@ -25,22 +26,22 @@ class Outcome(NamedTuple):
 
     Attributes:
         outputs: the nest that the layer returned.
-        masks: for each output, its Keras mask or None.
+        companions: for each tensor that the layer returned, those that go with it.
         losses: what was added with `add_loss`, each with the layer that did.
         stored: the tensors that layers keep.
         scope: holds the values that were assigned to variables.
     """
 
     outputs: Any
-    masks: list[tf.Tensor | None]
+    companions: list[dict[str, tf.Tensor]]
     losses: list[tuple[keras.layers.Layer, tf.Tensor]]
     stored: list[Held]
     scope: CallScope
 
     def tensors(self) -> list[tf.Tensor]:
         """Returns all tensors in a fixed order, the assigned values excepted."""
-        masks = [mask for mask in self.masks if mask is not None]
-        return [*self.own_tensors(), *masks, *(loss for _, loss in self.losses)]
+        companions = [one for each in self.companions for one in each.values()]
+        return [*self.own_tensors(), *companions, *(loss for _, loss in self.losses)]
 
     def own_tensors(self) -> list[tf.Tensor]:
         """Returns those of them that the layer returned or keeps."""
@@ -83,8 +84,7 @@ class Call:
         for index, leaf in enumerate(self.leaves):
             if is_tensor(leaf):
                 is_for_all = index not in rows and leaf.shape[:1] == [1]  # Later it may not be.
-                has_mask = get_keras_mask(leaf) is not None
-                kinds.append((leaf.dtype.name, leaf.shape.rank, has_mask, is_for_all))
+                kinds.append((leaf.dtype.name, leaf.shape.rank, [*companions_of(leaf)], is_for_all))
             elif isinstance(leaf, np.ndarray):
                 kinds.append((leaf.dtype.name, leaf.ndim))
             else:
@@ -112,18 +112,20 @@ class Call:
         return [leaf for leaf in self.leaves if is_tensor(leaf)]
 
     def cut(self) -> list[tf.Tensor]:
-        """Returns what is cut: the arguments with rows, and after them their Keras masks."""
-        return [*(self.leaves[index] for index in self.rows), *self.masks().values()]
+        """Returns what is cut: the arguments with rows, and after them what goes with these."""
+        return [*(self.leaves[index] for index in self.rows), *self.companions().values()]
 
-    def masks(self) -> dict[int, tf.Tensor]:
-        """Returns the Keras masks of the arguments with rows, by index."""
-        found = {index: get_keras_mask(self.leaves[index]) for index in self.rows}
-        return {index: mask for index, mask in found.items() if mask is not None}
+    def companions(self) -> dict[tuple[int, str], tf.Tensor]:
+        """Returns what goes with the arguments with rows, by index and name."""
+        found = {index: companions_of(self.leaves[index]) for index in self.rows}
+        return {(index, name): one for index, each in found.items() for name, one in each.items()}
 
     def others(self) -> list[tf.Tensor]:
-        """Returns the tensors that each part takes whole: other arguments, and attributes."""
+        """Returns the tensors that each part takes whole: arguments, attributes and constants."""
         leaves = [leaf for i, leaf in enumerate(self.leaves) if i not in self.rows]
-        found = list(filter(is_tensor, leaves))
+        parts = [getattr(one, "operations", ()) for one in flatten_layers(self.layer)]
+        constants = tf.nest.flatten(list(map(arguments_of, parts)))
+        found = list(filter(is_tensor, [*leaves, *constants]))
         for held in attributes_of(self.layer).values():
             found += filter(is_tensor, leaves_of(held.contents))
         return list({id(tensor): tensor for tensor in found}.values())
@@ -168,7 +170,7 @@ class Call:
         return self._again(run, self._structure)
 
     def with_tensors(self, tensors: Sequence[tf.Tensor]) -> Call:
-        """Returns the call with other tensors as arguments; those of `masks` may follow them."""
+        """Returns the call with other tensors as arguments; those of `companions` may follow."""
         places = [index for index, leaf in enumerate(self.leaves) if is_tensor(leaf)]
         count = len(places)
         return self._with_leaves(dict(zip(places, tensors[:count], strict=True)), tensors[count:])
@@ -186,11 +188,14 @@ class Call:
         leaves = {**(others or {}), **dict(zip(self.rows, tensors[:count], strict=True))}
         return self._with_leaves(leaves, tensors[count:])
 
-    def _with_leaves(self, others: Mapping[int, tf.Tensor], masks: Sequence[tf.Tensor]) -> Call:
-        """Returns the call with other arguments, by index, and all Keras masks or none."""
+    def _with_leaves(
+        self, others: Mapping[int, tf.Tensor], companions: Sequence[tf.Tensor]
+    ) -> Call:
+        """Returns the call with other arguments, by index, and with all companions or none."""
         leaves = [others.get(index, leaf) for index, leaf in enumerate(self.leaves)]
-        for index, mask in zip(self.masks() if masks else (), masks, strict=True):
-            set_keras_mask(leaves[index], mask)
+        places = self.companions() if companions else ()
+        for (index, name), one in zip(places, companions, strict=True):
+            setattr(leaves[index], name, one)
         return self._again(self._run, tf.nest.pack_sequence_as(self._structure, leaves))
 
     def _again(self, run: Callable[..., Any], structure: tuple[Any, Any]) -> Call:
@@ -211,6 +216,6 @@ class Call:
                 outputs = self.whole()
         finally:
             stored = list(taken_back(self.layer, before))
-        masks_out = [get_keras_mask(one) for one in tf.nest.flatten(outputs) if is_tensor(one)]
+        companions = [companions_of(one) for one in tf.nest.flatten(outputs) if is_tensor(one)]
         losses = [(owner_of_loss(self.layer, loss), loss) for loss in scope.losses]
-        return Outcome(outputs, masks_out, losses, stored, scope)
+        return Outcome(outputs, companions, losses, stored, scope)

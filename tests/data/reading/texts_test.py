@@ -146,7 +146,7 @@ def test_a_folder_gives_its_texts_in_order_and_once(tmp_path):
 def test_what_is_about_records_is_no_text(tmp_path, records):
     (tmp_path / "docs").mkdir()
     (tmp_path / records).write_text('{"text": "a record"}\n' if "json" in records else "a text\n")
-    for name in ("README.md", "LICENSE.txt", "docs/README.md"):
+    for name in ("Readme.md", "LICENSE.txt", "docs/README.md"):
         (tmp_path / name).write_text(f"{name}\n")
     texts = read(tmp_path)[0]
     said = describe_others([tmp_path])
@@ -154,7 +154,7 @@ def test_what_is_about_records_is_no_text(tmp_path, records):
         assert texts == ["a record", "docs/README.md"]
         assert said == ["left out files that are no texts: 1 .txt, 1 .md"]
     else:
-        assert texts == ["LICENSE.txt", "README.md", "a text", "docs/README.md"] and not said
+        assert texts == ["LICENSE.txt", "Readme.md", "a text", "docs/README.md"] and not said
 
 
 @pytest.mark.parametrize(

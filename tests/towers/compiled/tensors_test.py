@@ -149,3 +149,15 @@ def test_a_fixed_number_of_rows_trains_as_in_keras():
     check_trains_as_keras(lambda: fixed(keras.layers.Dense(3)), batch_size=4)
     rows = lambda: keras.layers.Lambda(lambda inputs: keras.ops.reshape(inputs, (4, 4)))  # noqa: E731
     check_trains_as_keras(lambda: fixed(rows()), batch_size=4)
+
+
+@pytest.mark.parametrize("num_towers", [1, 2])
+def test_weights_of_labels_in_a_list_are_those_of_the_only_output(num_towers):
+    weights = np.linspace(0.0, 2.0, len(X))
+
+    def data():
+        return tf.data.Dataset.from_tensor_slices((X, (Y,), (weights,))).batch(8)
+
+    check_trains_as_keras(network, lambda: (data(),), num_towers, batch_size=None)
+    for given in (weights, [weights]):
+        check_trains_as_keras(network, lambda: (X, [Y]), num_towers, sample_weight=given)

@@ -1,0 +1,78 @@
+"""Rows that meet only in some data, or only where nothing is trained, meet as in Keras."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import layers, ops
+
+import towers
+from tests.helpers import tower_devices
+from tests.towers.compiled.fit_test import check_trains_as_keras
+
+pytestmark = pytest.mark.usefixtures("float64")
+RANDOM = np.random.default_rng(6)
+X, Y = RANDOM.lognormal(size=(20, 4, 3)), RANDOM.normal(size=(20, 2))
+CONSTANT = tf.constant(RANDOM.normal(size=(4, 3, 20)))
+
+
+def centred_logarithm(inputs):
+    logarithm = ops.log(inputs)  # Of negative numbers, it is none.
+    return logarithm - ops.mean(logarithm, axis=0)
+
+
+def clipped(inputs):
+    limit = 2.5 * ops.std(inputs)
+    return ops.minimum(ops.maximum(inputs, -limit), limit)
+
+
+# What operations between layers compute from a batch, whose rows meet or do not.
+MEETING = {
+    "centred_logarithm": centred_logarithm,
+    "clipped": clipped,
+    "scaled": lambda inputs: inputs / ops.maximum(ops.max(inputs), 1.0),
+}
+APART = {
+    "place": lambda inputs: inputs[:, 0],
+    "attention": lambda inputs: ops.softmax(inputs @ ops.transpose(inputs, (0, 2, 1))) @ inputs,
+    "centred": lambda inputs: inputs - ops.mean(inputs, axis=1, keepdims=True),
+    "constant": lambda inputs: ops.einsum("abc,bcd->abd", inputs, CONSTANT),
+}
+
+
+def of_operations(between):
+    inputs = keras.Input((4, 3))
+    hidden = layers.Dense(3)(layers.Flatten()(between(inputs)))
+    model = keras.Model(inputs, layers.Dense(2)(hidden * ops.sigmoid(hidden)))
+    model.compile(keras.optimizers.SGD(0.001), "mse")
+    return model
+
+
+@pytest.mark.parametrize("name", [*MEETING, *APART])
+def test_operations_between_layers_train_as_in_keras(capsys, name):
+    between = {**MEETING, **APART}[name]
+    check_trains_as_keras(lambda: of_operations(between), lambda: (X, Y), epochs=1, verbose=2)
+    printed = capsys.readouterr().out
+    assert ("layers only, since the model couples the rows" in printed) == (name in MEETING)
+
+
+class OfTheTest(layers.Layer):
+    """Scales by numbers of the batch where nothing is trained, as an adaptation does."""
+
+    def call(self, inputs, training=False):
+        return inputs if training else inputs / ops.std(inputs, axis=0)
+
+
+def adapted():
+    model = keras.Sequential([keras.Input((4,)), layers.Dense(3), OfTheTest(), layers.Dense(2)])
+    model.compile(keras.optimizers.SGD(0.1), "mse")
+    return model
+
+
+def test_rows_that_meet_where_nothing_is_trained_are_evaluated_as_in_keras():
+    rows = X[:, :, 0]
+    check_trains_as_keras(adapted, lambda: (rows, Y), validation_data=(rows, Y))
+    model, options = adapted(), {"batch_size": 8, "verbose": 0}
+    expected = model.evaluate(rows, Y, **options)
+    received = towers.evaluate(model, rows, Y, towers=tower_devices(2), **options)
+    np.testing.assert_allclose(received, expected, rtol=1e-12)
