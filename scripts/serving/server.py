@@ -17,6 +17,7 @@ LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
 SPARE_CONNECTIONS = 256  # Beside those of the requests that wait.
 BACKLOG = 2048  # Connections that wait to be accepted.
 IDLE = 3  # A connection ends without a request in so many times the time of a request.
+SILENT = 1.0  # Seconds after which a silent connection makes room if there are too many.
 GRACE = 5  # Seconds beyond the time of a request until a stopping server leaves its clients.
 LAST = 0.5  # Seconds in which a stopping server still hears a connection that is open.
 CLOSING = (b"connection", b"close")
@@ -99,13 +100,13 @@ def make_server(app: Any, timeout: float, max_waiting: int) -> uvicorn.Server:
     """Returns the server of an application.
 
     Args:
-        max_waiting: requests that may wait; uvicorn refuses connections beyond them and some more.
+        max_waiting: requests that may wait; connections beyond them and some more are refused.
         timeout: seconds that a request may take; a stopping server waits a little longer.
     """
     return uvicorn.Server(
         uvicorn.Config(
             app,
-            http=protocol_that_ends(IDLE * timeout),
+            http=protocol_that_ends(IDLE * timeout, max_waiting + SPARE_CONNECTIONS),
             ws="none",
             loop="asyncio",
             lifespan="off",
@@ -114,17 +115,16 @@ def make_server(app: Any, timeout: float, max_waiting: int) -> uvicorn.Server:
             proxy_headers=True,  # Of a proxy on this machine: whether it was asked by https.
             server_header=False,
             backlog=BACKLOG,
-            limit_concurrency=max_waiting + SPARE_CONNECTIONS,
             timeout_graceful_shutdown=int(timeout) + GRACE,
         )
     )
 
 
-def protocol_that_ends(seconds: float) -> type[asyncio.Protocol]:
+def protocol_that_ends(seconds: float, most: int) -> type[asyncio.Protocol]:
     """Returns uvicorn's protocol, which ends connections that stand still for so long.
 
-    They send nothing, or half of a request's head, or do not read their answer. Others would find
-    no place if there were enough of them.
+    They send nothing, or half of a request's head, or do not read their answer. If there are more
+    than `most` connections, silent ones end at once, or else the newest is refused.
     """
 
     class EndingProtocol(H11Protocol):
@@ -133,7 +133,31 @@ def protocol_that_ends(seconds: float) -> type[asyncio.Protocol]:
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             """Begins to watch a connection."""
             super().connection_made(transport)
+            self.silent_since = self.loop.time()
+            if len(self.connections) > most:
+                self.make_room()
             self.look_later()
+
+        def make_room(self) -> None:
+            """Ends the connections that are silent longest; if they are too few, refuses this."""
+            there: list[Any] = [one for one in self.connections if not one.transport.is_closing()]
+            since = self.loop.time() - SILENT
+            silent = [one for one in there if not one.is_asking() and one.silent_since < since]
+            silent.sort(key=lambda one: one.silent_since)
+            surplus = len(there) - most
+            for one in silent[: max(0, surplus)]:
+                one.transport.abort()
+            if len(silent) < surplus:
+                self.limit_concurrency = 0  # Its request gets 503.
+
+        def on_response_complete(self) -> None:
+            """Notes when the connection's silence began."""
+            self.silent_since = self.loop.time()
+            super().on_response_complete()
+
+        def is_asking(self) -> bool:
+            """Returns whether a request waits for the end of its answer."""
+            return self.cycle is not None and not self.cycle.response_complete
 
         def connection_lost(self, error: Exception | None) -> None:
             """Ends the watch, which would keep the connection's last request in memory."""
@@ -146,7 +170,7 @@ def protocol_that_ends(seconds: float) -> type[asyncio.Protocol]:
 
         def state(self) -> tuple[Any, bool]:
             """Returns what changes with each request, and when it is answered."""
-            return self.cycle, self.cycle is not None and self.cycle.response_complete
+            return self.cycle, self.is_asking()
 
         def end_unless_changed(self, before: tuple[Any, bool]) -> None:
             """Ends the connection if it is as it was; else looks again later."""
@@ -162,11 +186,11 @@ def protocol_that_ends(seconds: float) -> type[asyncio.Protocol]:
             """
             if CLOSING not in self.server_state.default_headers:
                 self.server_state.default_headers.append(CLOSING)
-            if self.cycle is None or self.cycle.response_complete:
-                self.loop.call_later(LAST, self.end)
-            else:
+            if self.is_asking():
                 self.cycle.default_headers = self.server_state.default_headers
                 super().shutdown()
+            else:
+                self.loop.call_later(LAST, self.end)
 
         def end(self) -> None:
             """Ends the connection after its answer, or at once if it waits for none."""

@@ -1,6 +1,7 @@
 """The server's sockets: errors that name their address, and the names that they have."""
 
 import asyncio
+import contextlib
 import gc
 import http.client
 import socket
@@ -50,6 +51,43 @@ def test_a_request_on_an_open_connection_is_answered_while_the_server_stops(seco
             assert (answer.read(), answer.getheader("connection")) == (b"hello", header)
         thread.join(20)
         assert not thread.is_alive()
+
+
+def test_of_too_many_connections_the_surplus_is_refused_and_silent_ones_make_room(monkeypatch):
+    monkeypatch.setattr(server, "SPARE_CONNECTIONS", 0)
+    monkeypatch.setattr(server, "SILENT", 0.3)
+    with server.bind("127.0.0.1", 0) as bound, contextlib.ExitStack() as scope:
+        running = server.make_server(hello, 3600, 3)
+        server.listen(bound)
+        thread = threading.Thread(target=running.run, kwargs={"sockets": bound})
+        thread.start()
+
+        def connect(how_many):
+            for _ in range(how_many):
+                client = http.client.HTTPConnection(*bound[0].getsockname(), timeout=20)
+                client.connect()
+                yield scope.enter_context(contextlib.closing(client))
+
+        def status(client):
+            client.request("GET", "/0")
+            answer = client.getresponse()
+            answer.read()
+            return answer.status
+
+        try:
+            at_once = list(connect(5))
+            assert [status(one) for one in at_once] == [200, 200, 200, 503, 503]
+            wait_until(lambda: len(running.server_state.connections) == 3, "the refused are gone")
+            at_once[0].request("GET", "/2")  # No silent one while it waits.
+            time.sleep(0.5)
+            assert [status(one) for one in connect(2)] == [200, 200]
+            assert at_once[0].getresponse().status == 200
+            for silent in at_once[1:3]:
+                with pytest.raises(ConnectionError):
+                    status(silent)
+        finally:
+            running.should_exit = True
+            thread.join(20)
 
 
 def test_what_a_closed_connection_asked_is_not_kept():
