@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import shlex
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 
 import towers
@@ -85,8 +86,24 @@ class Training(OpenRun):
                 self._evaluate(signals.at_once)
             except towers.StopTraining as stop:
                 reason = str(stop)
-        self._save()
+            self._save_evaluated()
+        else:
+            self._save()
         return reason
+
+    def _save_evaluated(self) -> None:
+        """Saves a step that is saved again, now with its evaluation; warns if it finds no room."""
+        self.files.checkpoints.wait()  # The step, and the best.
+        try:
+            self._save()
+            self.files.checkpoints.wait()
+        except OSError as error:
+            step = self.updates.position.step
+            warnings.warn(
+                f"Step {step} is saved, but not that it was evaluated. {error}",
+                RuntimeWarning,
+                stacklevel=2,
+            )
 
     def _run(self, trainer: towers.Trainer) -> str:
         early = self.plan.options.periods.early_stopping

@@ -477,6 +477,17 @@ def test_full_disk_is_a_clear_error(small_disk, capsys):
     assert not list(small_disk.rglob("*.partial"))
 
 
+def test_a_disk_with_room_for_one_checkpoint_ends_a_run(small_disk, capsys):
+    short = ["train", "shapes", "--steps", "3", "--run-dir", str(small_disk / "run")]
+    size = ["--set", "filters=2,3", "--set", "hidden_size=200"]
+    for _ in range(2):  # Evaluated, and told, again.
+        with pytest.warns(RuntimeWarning, match=r"Step 3 is saved, but .* Make room"):
+            assert main([*short, *size]) == 0
+        assert capsys.readouterr().out.count("test  | step 3 ") == 1
+    assert main(["runs", str(small_disk)]) == 0
+    assert "finished" in capsys.readouterr().out
+
+
 def test_full_disk_loses_no_checkpoint(small_disk, finished_run, capsys):
     run = shutil.copytree(finished_run, small_disk / "run")
     kept = digests(run / "checkpoints")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import io
 import json
 import math
@@ -146,9 +147,10 @@ def named_failure(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         raise OSError(
             f"Cannot save the checkpoint {path}: {error.strerror or error}. Earlier checkpoints "
-            "are untouched."
+            f"are untouched.{' Make room, and run the same again.' if is_full else ''}"
         ) from error
 
 
