@@ -139,10 +139,13 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 def prepare_streams() -> None:
     """Makes sure that printing cannot fail for what is printed, and that input is UTF-8 anywhere.
 
-    Characters outside the output's encoding are escaped, and a closed output takes everything.
-    Other bytes of the input become surrogates: who reads a line knows what to say of it.
+    Characters outside the output's encoding are escaped. A closed output takes everything, and a
+    closed input is an empty one. Other bytes of the input become surrogates: who reads a line knows
+    what to say of it.
     """
-    if isinstance(sys.stdin, io.TextIOWrapper):  # It may be closed.
+    if sys.stdin is None:
+        sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115
+    if isinstance(sys.stdin, io.TextIOWrapper):  # A caller's own may be another.
         sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape")
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:

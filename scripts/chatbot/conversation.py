@@ -17,8 +17,8 @@ from towers.scripts.chatbot.commands import (
     read_command,
 )
 from towers.scripts.chatbot.explanation import MakeAnswerer, explain, unknown_fraction
-from towers.scripts.chatbot.introduction import introduce, list_kinds
-from towers.scripts.chatbot.opening import read_context
+from towers.scripts.chatbot.introduction import introduce, list_topics
+from towers.scripts.chatbot.opening import read_context, unread_tokens
 from towers.scripts.options.setting import is_utf_8
 from towers.scripts.shown import show
 from towers.scripts.training.options import DecodingOptions
@@ -61,16 +61,19 @@ class Conversation:
         """Lines about the chatbot: which run it is, and what it was trained on."""
         return f"{self._opened.description}\n{introduce(self._opened.about)}"
 
-    def hold(self, lines: Iterable[str]) -> None:
-        """Answers messages and obeys commands, line after line, until one of them ends it."""
+    def hold(self, lines: Iterable[str], *, obeys_words: bool = True) -> None:
+        """Answers messages and obeys commands, line after line, until one of them ends it.
+
+        Unless it `obeys_words`, only what begins with a slash is a command.
+        """
         for line in lines:
-            if self._ends_with(line):
+            if self._ends_with(line, obeys_words):
                 return
 
-    def _ends_with(self, line: str) -> bool:
+    def _ends_with(self, line: str, obeys_words: bool) -> bool:
         """Answers or obeys a line; returns whether the conversation ends with it."""
         try:
-            command = read_command(line)
+            command = read_command(line) if obeys_words or line.startswith("/") else None
         except ValueError as error:  # It can be typed again.
             show(error)
             return False
@@ -92,13 +95,15 @@ class Conversation:
         self._num_answers += 1
         self._said.append(answers[0].text)
         self._last = turns, answers[0]
+        if note := unread_note(self._opened, message):
+            show(f"note: {note}")
         if not self._hint_given and unknown_fraction(self._opened.text, message) > MOST:
             self._hint_given = True
             show(HINT)
 
     def _obey(self, command: Command) -> None:
         if command.name == "help":
-            show("\n".join([*help_lines(), *list_kinds(self._opened.about)]))
+            show("\n".join([*help_lines(), *list_topics(self._opened.about)]))
         elif command.name == "new":
             self._said.clear()
             self._last, self._hint_given = None, False
@@ -122,12 +127,15 @@ class Conversation:
         show(describe_decoding(options))
 
 
-def answer_lines(answerer: Chatbot, context: int, seed: int) -> None:
+def answer_lines(opened: OpenModel, answerer: Chatbot, seed: int) -> None:
     """Prints one line of answers per input line; turns, and answers, are separated by TABs.
+
+    What is not read of a line is told beside the answers.
 
     Raises:
         WrongInputError: a line is not UTF-8; those before it are answered.
     """
+    context = read_context(opened)
     for number, line in enumerate(sys.stdin):
         if not is_utf_8(line):
             raise WrongInputError(
@@ -138,6 +146,14 @@ def answer_lines(answerer: Chatbot, context: int, seed: int) -> None:
         turns = turns[-1 - context :]
         answers = answerer.answer([turns], seed=seed + number)[0] if turns else []
         show("\t".join(answer.text for answer in answers), flush=True)
+        if turns and (note := unread_note(opened, turns[-1])):
+            show(f"towers: line {number + 1}: {note}", file=sys.stderr)
+
+
+def unread_note(opened: OpenModel, message: str) -> str:
+    """Returns what is said of a message that is longer than the model reads, else nothing."""
+    unread = unread_tokens(opened, message)
+    return f"the first {unread} tokens of the message were not read." if unread else ""
 
 
 def typed_lines() -> Iterator[str]:
@@ -148,6 +164,9 @@ def typed_lines() -> Iterator[str]:
         except EOFError:
             show()
             return
+        except KeyboardInterrupt:
+            show()  # What is said of it begins a line.
+            raise
         if not is_utf_8(line):
             show(f"That is not text in UTF-8: {line!r:.80}. Type it again, in a terminal of UTF-8.")
         elif line:
@@ -165,9 +184,9 @@ def asked_lines(questions: Iterable[str]) -> Iterator[str]:
 def line_editing(history: Path) -> Iterator[None]:
     """Within this scope `input` edits lines and recalls earlier ones, if Python has readline.
 
-    It says where they are kept. Input that is piped in is neither edited nor kept.
+    It says where they are kept, if they can be. Input that is piped in is neither edited nor kept.
     """
-    if not (sys.stdin and sys.stdin.isatty()):
+    if not sys.stdin.isatty():
         yield
         return
     try:
@@ -177,12 +196,16 @@ def line_editing(history: Path) -> Iterator[None]:
         return
     with contextlib.suppress(OSError):
         readline.read_history_file(history)
-    show(f"The arrow keys recall earlier messages; they are kept in {history}.")
+    kept = ""
+    with contextlib.suppress(OSError):  # The folder may be read-only.
+        history.parent.mkdir(parents=True, exist_ok=True)
+        history.open("a").close()
+        kept = f"; they are kept in {history}"
+    show(f"The arrow keys recall earlier messages{kept}.")
     try:
         yield
     finally:
-        with contextlib.suppress(OSError):  # The folder may be read-only.
-            history.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(OSError):
             readline.write_history_file(history)
 
 

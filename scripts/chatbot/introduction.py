@@ -32,25 +32,28 @@ def about_data(
 def introduce(about: Mapping[str, Any]) -> str:
     """Returns a line about what a chatbot was trained on, as far as its run recorded it."""
     pairs = f"{about['pairs']:,} pairs of " if "pairs" in about else ""
-    kinds = about.get("kinds", ())
+    topics = topics_of(about)
     files = about.get("files", ())
     if files:
         alone = "" if about.get("context", 1) else " It answers each message by itself."
         return f"It was trained on {pairs}{_first(files)}.{alone}"
-    if not kinds:
+    if not topics:
         return f"It was trained on {pairs}the embedded dialogues."
-    step = -(-len(kinds) // NUM_SHOWN)  # Neighbours are alike, so kinds from everywhere are shown.
-    shown = kinds[::step]
-    more = f" and {len(kinds) - len(shown)} more kinds" if len(kinds) > len(shown) else ""
+    step = -(-len(topics) // NUM_SHOWN)  # Neighbours are alike: some from everywhere are shown.
+    shown = topics[::step]
+    more = f" and {len(topics) - len(shown)} more topics" if len(topics) > len(shown) else ""
     return f"It was trained on {pairs}embedded dialogues: {', '.join(shown)}{more}."
 
 
-def list_kinds(about: Mapping[str, Any]) -> list[str]:
-    """Returns lines with everything that a chatbot can talk about, none if that is not known."""
-    kinds = about.get("kinds", ())
-    if not kinds:
-        return []
-    return textwrap.wrap(f"It can talk about: {', '.join(kinds)}.", WIDTH)
+def list_topics(about: Mapping[str, Any]) -> list[str]:
+    """Returns lines with what a chatbot can talk about, none if that is not known."""
+    topics = topics_of(about)
+    return textwrap.wrap(f"It can talk about: {', '.join(topics)}.", WIDTH) if topics else []
+
+
+def topics_of(about: Mapping[str, Any]) -> list[str]:
+    """Returns the kinds whose name is one word; the others are variations, such as more sums."""
+    return [kind for kind in about.get("kinds", ()) if " " not in kind]
 
 
 def example_questions(about: Mapping[str, Any], language: str) -> list[str]:

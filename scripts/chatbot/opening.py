@@ -28,6 +28,12 @@ def read_context(opened: OpenModel) -> int:
     return opened.about.get("context", opened.recipe.fields.context)
 
 
+def unread_tokens(opened: OpenModel, message: str) -> int:
+    """Returns how many tokens at the beginning of a message are more than the model reads."""
+    read = len(opened.text.read_question([message]).ids)
+    return max(0, read - opened.recipe.fields.max_question_length)
+
+
 def make_answerer(
     recipe: Recipe, model: keras.Model, text: TextCodec, options: DecodingOptions
 ) -> Chatbot:

@@ -46,7 +46,7 @@ def run(options: ChatOptions) -> int:
         raise WrongInputError("--ask and --stdin contradict each other: give one of them.")
     import_tensorflow_quietly()
     from towers.scripts.chatbot import conversation
-    from towers.scripts.chatbot.opening import open_answerer, read_context
+    from towers.scripts.chatbot.opening import open_answerer
     from towers.scripts.training.saved_run import open_model
 
     decoding = options.decoding
@@ -57,10 +57,10 @@ def run(options: ChatOptions) -> int:
         answerer = make_answerer(decoding)
     talk = conversation.Conversation(opened, decoding, make_answerer)
     if options.stdin:
-        conversation.answer_lines(answerer, read_context(opened), decoding.seed)
+        conversation.answer_lines(opened, answerer, decoding.seed)
     elif options.ask:
         show(talk.introduction)
-        talk.hold(conversation.asked_lines(questions))
+        talk.hold(conversation.asked_lines(questions), obeys_words=False)
     else:
         show(f"{talk.introduction}\n{conversation.WELCOME}")
         with conversation.line_editing(conversation.history_file()):

@@ -11,7 +11,12 @@ from typing import NamedTuple
 from towers.scripts.chatbot.answerer import Answer
 from towers.scripts.chatbot.commands import search_options
 from towers.scripts.chatbot.introduction import example_questions
-from towers.scripts.chatbot.opening import open_answerer, read_context, without_second
+from towers.scripts.chatbot.opening import (
+    open_answerer,
+    read_context,
+    unread_tokens,
+    without_second,
+)
 from towers.scripts.serving.chat_request import ChatRequest
 from towers.scripts.training.options import DecodingOptions
 from towers.scripts.training.saved_run import OpenModel
@@ -151,10 +156,9 @@ class ServedChatbot:
 
     def _replies(self, request: ChatRequest, answers: Sequence[Answer]) -> Replies:
         turns, longest = request.turns[-1 - self.context :], self._longest_question
-        read = self._opened.text.read_question
-        asked, last = len(read(turns, longest).ids), len(read(turns[-1:]).ids)
+        asked = len(self._opened.text.read_question(turns, longest).ids)
         replies = [self._reply(answer, request) for answer in answers[: request.choices]]
-        return Replies(replies, asked, max(0, last - longest))
+        return Replies(replies, asked, unread_tokens(self._opened, turns[-1]))
 
     def _reply(self, answer: Answer, request: ChatRequest) -> Reply:
         kept = answer.tokens[: request.max_tokens]

@@ -92,7 +92,7 @@ def open_model(
     directory = RunDirectory(options.run_dir)
     record = directory.read()
     recipe = restore_recipe(record["recipe"], record["fields"])
-    if not recipe.command or not directory.text.exists():
+    if not recipe.command:
         raise ValueError(
             f"{directory.path} is a run of {recipe.name}, which has no text. Give a run of a "
             "recipe with text, such as chatbot."
@@ -249,7 +249,12 @@ def check_text(saved: Path, text: Any) -> None:
 
 
 def load_text(directory: RunDirectory, record: dict[str, Any], recipe: Recipe) -> TextCodec:
-    """Returns a run's codec; raises ValueError if the run recorded another one."""
+    """Returns a run's codec; raises ValueError if it is gone, or the run recorded another one."""
+    if not directory.text.exists():
+        raise ValueError(
+            f"{directory.text} is missing, in which the run keeps its vocabulary. Put that folder "
+            "back, or train again."
+        )
     codec = TextCodec if recipe.command == "chat" else LineCodec
     text, recorded = codec.load(directory.text), record.get("text_digest")
     if recorded is not None and digest_of(text) != recorded:

@@ -180,6 +180,29 @@ def test_asked_questions_are_one_conversation(run_dir, capsys):
     assert talk[-1] == "The earlier turns are forgotten."
 
 
+def test_all_questions_are_asked_whatever_words_they_are(run_dir, capsys):
+    assert main(["chat", str(run_dir), "--ask", "bye", "QUIT", "help", "/quit", "hello"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    asked = [line[5:] for line in lines if line.startswith("you> ")]
+    assert asked == ["bye", "QUIT", "help", "/quit"]
+    assert len([line for line in lines if line.startswith("bot> ")]) == 3
+
+
+def test_what_is_not_read_of_a_long_line_is_told_beside_its_answer(run_dir, typed, capsys):
+    long = "two plus three " * 24
+    typed(f"repeat wai twice\n{long}\n{long}\trepeat wai twice\n".encode())
+    assert main(["chat", str(run_dir), "--stdin"]) == 0
+    said = capsys.readouterr()
+    assert len(said.out.splitlines()) == 3
+    assert said.err == "towers: line 2: the first 8 tokens of the message were not read.\n"
+
+
+def test_a_run_whose_text_is_gone_says_so(run_dir, tmp_path, capsys):
+    shutil.copytree(run_dir, tmp_path / "run", ignore=shutil.ignore_patterns("text"))
+    assert main(["chat", str(tmp_path / "run"), "--stdin"]) == 2
+    assert f"{tmp_path / 'run' / 'text'} is missing" in capsys.readouterr().err
+
+
 def test_chat_says_first_what_the_run_was_trained_on(run_dir, capsys):
     pairs = json.loads((run_dir / "run.json").read_text())["about"]["pairs"]
     assert main(["chat", str(run_dir), "--ask", "/quit"]) == 0

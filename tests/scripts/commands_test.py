@@ -95,6 +95,13 @@ def test_no_output_is_a_bug(redirect, code, shown, tmp_path):
     assert shown in printed and "Traceback" not in printed and "bug" not in printed
 
 
+def test_a_closed_input_is_an_empty_one():
+    script = "import sys; from towers.scripts.main import prepare_streams; prepare_streams()"
+    command = f"{sys.executable} -c '{script}; print(sys.stdin.read() + str(3))' <&-"
+    result = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=ROOT)
+    assert (result.stdout, result.stderr) == ("3\n", "")
+
+
 def test_recipes_are_listed_with_what_they_train(capsys):
     assert main(["recipes"]) == 0
     lines = capsys.readouterr().out.splitlines()

@@ -14,10 +14,12 @@ from towers.scripts.chatbot.conversation import (
     Conversation,
     history_file,
     line_editing,
+    typed_lines,
 )
 from towers.scripts.chatbot.opening import open_answerer
 from towers.scripts.chatbot.ranking import AnswerRanker
 from towers.scripts.chatbot.reranking import Reranker, SecondModel
+from towers.scripts.recipes.chatbot import RECIPE
 from towers.scripts.training.options import DecodingOptions
 
 
@@ -157,6 +159,26 @@ def test_typed_messages_are_kept_outside_of_the_run(tmp_path, monkeypatch, capsy
             pass
         assert f"kept in {file}" in capsys.readouterr().out
     assert file == tmp_path / "towers" / "chat_history" and file.exists()
+    with line_editing(file / "within" / "a_file"):  # As in a folder that is read-only.
+        pass
+    assert capsys.readouterr().out == "The arrow keys recall earlier messages.\n"
+
+
+def test_ctrl_c_at_the_prompt_ends_its_line(monkeypatch, capsys):
+    def interrupted(prompt):
+        print(f"{prompt}hel", end="")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("builtins.input", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        next(typed_lines())
+    assert capsys.readouterr().out == "you> hel\n"
+
+
+def test_what_is_not_read_of_a_long_message_is_told(hold):
+    most = RECIPE.fields.max_question_length
+    assert "not read" not in " ".join(hold("rain " * most))
+    assert "note: the first 3 tokens of the message were not read." in hold("rain " * (most + 3))
 
 
 def test_impossible_options_are_refused(opened, make_answerer):

@@ -10,7 +10,7 @@ from towers.scripts.chatbot.introduction import (
     about_data,
     example_questions,
     introduce,
-    list_kinds,
+    list_topics,
 )
 
 
@@ -21,9 +21,12 @@ def test_embedded_dialogues_are_introduced_by_kinds_from_the_data(language):
     line = introduce(json.loads(json.dumps(about)))
     assert line.startswith("It was trained on 26,422 pairs of embedded dialogues: sums, ")
     shown = line.partition(": ")[2].rpartition(" and ")[0].split(", ")
-    assert set(shown) < set(about["kinds"]) and len(shown) <= 10
-    assert line.endswith(f" and {len(about['kinds']) - len(shown)} more kinds.")
-    assert all(kind in " ".join(list_kinds(about)) for kind in about["kinds"])
+    listed = " ".join(list_topics(about)).removeprefix("It can talk about: ").rstrip(".")
+    topics = listed.split(", ")
+    assert set(shown) < set(topics) < set(about["kinds"]) and len(shown) <= 10
+    assert line.endswith(f" and {len(topics) - len(shown)} more topics.")
+    assert {"jokes", "capitals", "names"} <= set(topics) and "other words" not in listed
+    assert len(list_topics(about)) <= 10
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
@@ -40,7 +43,7 @@ def test_examples_are_held_out_questions_of_kinds_that_the_run_recorded(language
 def test_a_corpus_is_introduced_by_its_files():
     about = about_data([Path("my/talk.conv"), Path("more.tsv")], "en", 3, 2)
     assert introduce(about) == "It was trained on 3 pairs of talk.conv, more.tsv."
-    assert not list_kinds(about)
+    assert not list_topics(about)
     alone = introduce(about_data([Path("pairs.tsv")], "en", 3, 0))
     assert alone == "It was trained on 3 pairs of pairs.tsv. It answers each message by itself."
     many = introduce(about_data([Path(f"f{number}") for number in range(25)], "en", 1000, 2))
