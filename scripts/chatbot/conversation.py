@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import locale
 import os
 import sys
 from collections.abc import Iterable, Iterator
@@ -184,9 +185,10 @@ def asked_lines(questions: Iterable[str]) -> Iterator[str]:
 def line_editing(history: Path) -> Iterator[None]:
     """Within this scope `input` edits lines and recalls earlier ones, if Python has readline.
 
-    It says where they are kept, if they can be. Input that is piped in is neither edited nor kept.
+    It says where they are kept, if they can be. Input that is piped in is neither edited nor kept,
+    nor what is typed where the locale has no UTF-8: readline would take its bytes for keys.
     """
-    if not sys.stdin.isatty():
+    if not sys.stdin.isatty() or locale.nl_langinfo(locale.CODESET) != "UTF-8":
         yield
         return
     try:

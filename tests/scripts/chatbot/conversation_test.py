@@ -154,6 +154,11 @@ def test_typed_messages_are_kept_outside_of_the_run(tmp_path, monkeypatch, capsy
         pass
     assert not capsys.readouterr().out and not file.exists()
     monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.setattr("locale.nl_langinfo", lambda item: "ANSI_X3.4-1968")  # Of the locale C.
+    with line_editing(file):  # Bytes of é would be keys.
+        pass
+    assert not capsys.readouterr().out and not file.exists()
+    monkeypatch.setattr("locale.nl_langinfo", lambda item: "UTF-8")
     for _ in range(2):
         with line_editing(file):
             pass
