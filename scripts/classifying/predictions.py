@@ -13,6 +13,8 @@ from towers.data.image_files.decoding import CHANNELS, SUFFIXES, decode, examine
 from towers.data.image_files.listing import pictures_below
 from towers.ground.progress import counted
 from towers.models.views import over_views
+from towers.scripts.training.catalogue import find_recipe
+from towers.scripts.training.run_directory import RunDirectory
 from towers.scripts.training.session import Session
 from towers.scripts.wrong_input import describe
 
@@ -34,20 +36,14 @@ class Refusal(NamedTuple):
 
 
 def find_images(paths: Sequence[str]) -> list[Path]:
-    """Returns the image files among paths and in folders, in order, each once.
+    """Returns paths with the image files in folders for these, in order, each once.
 
-    Raises:
-        ValueError: a folder has no image.
-        FileNotFoundError: a path is not there.
+    A folder without an image stays: reading it says so.
     """
     found: list[Path] = []
     for path in map(Path, paths):
-        if not path.exists():
-            raise FileNotFoundError(f"There is no file {path}. Give image files or folders.")
         inside = list(pictures_below(path)) if path.is_dir() else []
-        if path.is_dir() and not inside:
-            raise ValueError(f"The folder {path} holds no images ({', '.join(SUFFIXES)}).")
-        found += inside if path.is_dir() else [path]
+        found += inside or [path]
     return list(dict.fromkeys(found))
 
 
@@ -107,7 +103,12 @@ def network_of(session: Session) -> Callable[..., tf.Tensor]:
 
 
 def read_picture(path: Path) -> bytes:
-    """Returns the bytes of a picture that TensorFlow decodes; ValueError that names the file."""
+    """Returns the bytes of a picture that TensorFlow decodes; ValueError that names the file.
+
+    OSError if it cannot be read.
+    """
+    if path.is_dir():
+        raise ValueError(f"The folder {path} holds no images ({', '.join(SUFFIXES)}).")
     with open_file(path) as file:
         content = file.read()
     try:
@@ -130,12 +131,13 @@ def pixels_of(content: bytes, shape: Sequence[int]) -> tf.Tensor:
     return image
 
 
-def check_images(session: Session, what: str) -> None:
-    """Raises ValueError unless the session's recipe takes images."""
-    if not hasattr(session.data.test.source, "pixels_of"):
+def check_images(run_dir: str, what: str) -> None:
+    """Raises ValueError unless the recipe of a run takes images; its data is not read."""
+    recipe = find_recipe(RunDirectory(run_dir).read()["recipe"])
+    if recipe.command:
         raise ValueError(
-            f"{what} needs a run with images. Received a run of {session.recipe.name}, which "
-            f"answers with `towers {session.recipe.command}`."
+            f"{what} needs a run with images. Received a run of {recipe.name}, which answers with "
+            f"`towers {recipe.command}`."
         )
 
 

@@ -30,6 +30,8 @@ def run(options: EvaluateOptions) -> int:
     from towers.scripts.training.saved_run import dynamically, open_evaluation
 
     with wrong_input():
+        if options.classes:
+            check_images(options.run_dir, "--classes")
         session, checkpoint = open_evaluation(options)
         evaluator = session.answer_evaluator
         if not session.data.test.steps_per_epoch:
@@ -39,7 +41,6 @@ def run(options: EvaluateOptions) -> int:
         if evaluator is not None:
             import_bleu()  # Not at the end of a long evaluation, where it is used.
         if options.classes:
-            check_images(session, "--classes")
             check_one_label(session)
         tuned = {}
         if options.tune or options.decoding != DecodingOptions():

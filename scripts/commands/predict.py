@@ -49,11 +49,11 @@ def run(options: PredictOptions) -> int:
     from towers.scripts.training.saved_run import open_evaluation
 
     with wrong_input():
+        check_images(options.run_dir, "`towers predict`")
         paths = find_images(options.files)
         session, checkpoint = open_evaluation(
             EvaluateOptions(options.run_dir, options.checkpoint, devices=DeviceOptions(towers=1))
         )
-        check_images(session, "`towers predict`")
     predictions, refusals = [], []
     if options.csv:
         show("path,class,probability")

@@ -42,7 +42,7 @@ def test_of_many_classes_the_largest_confusions_are_shown():
 
 
 @pytest.mark.slow
-def test_every_test_example_counts_once(tmp_path, capsys):
+def test_every_test_example_counts_once(tmp_path, capsys, monkeypatch):
     run = str(tmp_path / "run")
     assert main(["train", "shapes", "--steps", "20", "--run-dir", run, "--quiet"]) == 0
     assert main(["evaluate", run, "--classes", "--json", "--batch-size", "7"]) == 0
@@ -53,6 +53,8 @@ def test_every_test_example_counts_once(tmp_path, capsys):
     stories = str(tmp_path / "stories")
     small = ["--set", "hidden_size=4", "--quiet", "--run-dir", stories]
     assert main(["train", "stories", "--steps", "1", *small]) == 0
+    read = "towers.scripts.training.saved_run.open_session"
+    monkeypatch.setattr(read, lambda *_, **__: pytest.fail("the data was read"))
     for command in (["evaluate", stories, "--classes"], ["predict", stories, __file__]):
         assert main(command) == 2
         assert "image" in capsys.readouterr().err

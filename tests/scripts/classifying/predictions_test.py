@@ -44,13 +44,14 @@ def test_files_are_predicted_as_their_pixels_are_and_others_are_named(folder, tm
     check_predictions(run, lines, predictions)
     broken = folder / "broken.png"
     broken.write_bytes((folder / "a.png").read_bytes()[:100])
-    assert main(["predict", run, str(folder), str(broken), "--json", "--top", "2"]) == 2
+    absent = folder / "absent.png"
+    assert main(["predict", run, str(absent), str(folder), "--json", "--top", "2"]) == 2
     printed = capsys.readouterr()
     last = json.loads(printed.out.splitlines()[-1])
     assert last["predictions"] == predictions
-    assert list(last["refused"]) == [str(broken)]
+    assert list(last["refused"]) == [str(absent), str(broken)]
     assert f"{broken} cannot be predicted" in printed.err
-    assert "1 of 4 files cannot be predicted" in printed.err
+    assert "2 of 5 files cannot be predicted" in printed.err
 
 
 def check_predictions(run, lines, predictions):
@@ -81,8 +82,9 @@ def test_what_is_no_image_is_refused_by_name(folder, tmp_path):
     assert [path.name for path in find_images([str(folder)])] == ["a.png", "b.PNG", "c.png"]
     (tmp_path / "empty").mkdir()
     for path, error in ((tmp_path / "absent", OSError), (tmp_path / "empty", ValueError)):
+        assert find_images([str(path)]) == [path]  # Others are predicted.
         with pytest.raises(error, match=path.name):
-            find_images([str(path)])
+            read_image(path, (32, 32, 3))
     with pytest.raises(ValueError, match=r"notes\.txt cannot be predicted: .* Expected one of"):
         read_image(folder / "notes.txt", (32, 32, 3))
     os.mkfifo(folder / "pipe.png")
