@@ -72,7 +72,7 @@ def make_app(service: Service) -> ASGIApp:
     api.add_api_route("/v1/models", service.list_models)
     api.add_api_route("/v1/models/{name}", service.show_model)
     app.include_router(api)
-    app.add_api_route("/healthz", service.health, dependencies=checked)
+    app.add_api_route("/healthz", service.health, methods=["GET", "HEAD"], dependencies=checked)
     for address, (name, media_type) in FILES.items():
         send = sender((PAGE / name).read_bytes(), media_type)
         app.add_api_route(address, send, methods=["GET", "HEAD"], dependencies=checked)

@@ -3,6 +3,7 @@
 
 const CONVERSATION = "towers.conversation";
 const THEME = "towers.theme";
+const DRAFT = "towers.draft";
 const TOKEN = "towers.token";
 // What the page says in Chinese; what the server refuses, by the code of its error.
 const CHINESE = {
@@ -69,6 +70,8 @@ function start() {
   translate();
   applyTheme(read(localStorage, THEME));
   part("token").value = read(sessionStorage, TOKEN) || "";
+  part("question").value = read(sessionStorage, DRAFT) || "";
+  window.addEventListener("pagehide", () => write(sessionStorage, DRAFT, part("question").value));
   part("form").addEventListener("submit", (event) => { event.preventDefault(); ask(); });
   part("question").addEventListener("keydown", sendOnEnter);
   part("question").addEventListener("input", () => { grow(); complain(tooLong()); });
@@ -161,6 +164,7 @@ function element(name, className, text = "") {
   const made = document.createElement(name);
   made.className = className;
   made.textContent = text;
+  made.dir = "auto"; // Arabic and Hebrew from the right.
   return made;
 }
 

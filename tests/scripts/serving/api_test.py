@@ -86,6 +86,7 @@ def test_models_and_health_are_shown(client):
     assert (model["id"], model["object"], model["context"]) == (MODEL, "model", 2)
     assert (model["title"], model["greeting"], model["examples"]) == (MODEL, None, ["an example"])
     assert client.get("/healthz").json() == {"status": "ok", "waiting": 0}
+    assert client.head("/healthz").status_code == 200
     assert error_of(client.get("/v1/models/other"))["code"] == "model_not_found"
 
 

@@ -119,6 +119,27 @@ def test_text_is_never_html(page):
     assert said(page) == [ATTACK, ATTACK] and page.title == "echo"
 
 
+def test_text_from_right_to_left_begins_at_the_right(page):
+    ask(page, "שלום hello")
+    ask(page, "hello שלום")
+    bubbles = find(page, "#conversation .message")
+    directions = [one.value_of_css_property("direction") for one in bubbles]
+    assert directions == ["rtl", "rtl", "ltr", "ltr"]
+    (field,) = find(page, "#question")
+    field.send_keys("שלום")
+    assert field.value_of_css_property("direction") == "rtl"
+
+
+def test_what_is_typed_and_not_sent_outlives_a_reload(page):
+    find(page, "#question")[0].send_keys("a draft")
+    page.refresh()
+    wait_until(lambda: text_of(page, "#name") == "echo", "the page knows the model")
+    ask(page, " of mine")
+    assert said(page) == ["a draft of mine"] * 2
+    page.refresh()
+    assert find(page, "#question")[0].get_attribute("value") == ""
+
+
 def test_other_answers_are_offered_on_request(page, chatbot):
     set_value(page, "#choices", 3)
     ask(page, "hi")
