@@ -63,7 +63,10 @@ def describe(error: Exception) -> str:
     if not isinstance(error, OSError) or error.errno is None or error.strerror is None:
         return str(error)
     if error.filename is None:
-        return f"{error.strerror}. Make room, and run the same command again."
+        return (
+            f"{error.strerror}, where this command writes its output. Make room, and run the same "
+            "command again."
+        )
     remedy = "a path that this user may use; give another one, or change its permissions"
     if isinstance(error, FileNotFoundError):
         remedy = "a path that is there; give another one, or put back what is missing"
@@ -76,7 +79,9 @@ def fail(error: Exception | str, code: int) -> int:
     """Prints an error in one line (with its traceback if TOWERS_TRACEBACK is set)."""
     if isinstance(error, Exception) and os.environ.get("TOWERS_TRACEBACK"):
         show_traceback(error)
-    text = without_nodes(str(error)) if is_of_tensorflow(error) else str(error)
+    text = describe(error) if isinstance(error, Exception) else error
+    if is_of_tensorflow(error):
+        text = without_nodes(text)
     show(f"towers: error: {brief(text)}", file=sys.stderr, colour="red")
     return code
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import itertools
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from towers.ground.extras import import_extra
 from towers.scripts.shown import show
@@ -27,7 +27,7 @@ FOLDERS = {"DIR", "RUN_DIR"}
 class CompletionOptions:
     """The shell."""
 
-    shell: Literal["bash", "zsh", "fish"]
+    shell: Annotated[Literal["bash", "zsh", "fish"], "bash|zsh|fish"]
 
 
 def run(options: CompletionOptions) -> int:

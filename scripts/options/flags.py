@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import dataclasses
 import inspect
+import sys
 import typing
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
@@ -139,6 +140,10 @@ class Parser(argparse.ArgumentParser):
             advice = self.advice and self.advice(name, known, args or ())
             self.error(f"there is no option {unknown}.{advice or nearest(name, known, '--')}")
         return options, left
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """Prints a help; argparse passes over an output that takes none, such as a full disk."""
+        (file or sys.stderr).write(message)
 
     def error(self, message: str) -> NoReturn:
         """Prints the message and ends with exit code 2."""

@@ -74,21 +74,24 @@ from towers.scripts.commands import recipes
 def run(options: recipes.RecipesOptions) -> int:
     return show("\u4e2d") or 0
 recipes.run = run
-sys.argv[1:] = ["recipes"]
+sys.argv[1:] = ["recipes", *sys.argv[1:]]
 sys.exit(main.main())
 """
+FULL = "No space left on device, where this command writes its output. Make room"
 
 
 @pytest.mark.parametrize(
     ("redirect", "code", "shown"),
-    [("", 0, "\\u4e2d"), (">&-", 0, ""), (">/dev/full", 1, "No space left on device")],
-    ids=["ascii", "closed", "full"],
+    [("", 0, "\\u4e2d"), (">&-", 0, ""), (">/dev/full", 1, FULL), ("--help >/dev/full", 1, FULL)],
+    ids=["ascii", "closed", "full", "help"],
 )
-def test_no_output_is_a_bug(redirect, code, shown, tmp_path):
+@pytest.mark.parametrize("unbuffered", ["", "1"], ids=["buffered", "unbuffered"])
+def test_no_output_is_a_bug(redirect, code, shown, unbuffered, tmp_path):
     (tmp_path / "a.py").write_text(PRINTING)
     result = subprocess.run(
         ["bash", "-c", f"{sys.executable} {tmp_path / 'a.py'} {redirect}"],
-        env={**os.environ, "PYTHONIOENCODING": "ascii"}, capture_output=True, text=True, cwd=ROOT,
+        env={**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUNBUFFERED": unbuffered},
+        capture_output=True, text=True, cwd=ROOT,
     )  # fmt: skip
     assert result.returncode == code
     printed = result.stdout + result.stderr

@@ -504,7 +504,8 @@ def test_export_to_a_full_disk_is_a_clear_error(small_disk, run, capsys, tmp_pat
     (small_disk / "ballast").write_bytes(b"x" * room)
     error = refuse(["export", run, "--output", small_disk / "export"], capsys)
     assert error == (
-        "towers: error: No space left on device. Make room, and run the same command again.\n"
+        "towers: error: No space left on device, where this command writes its output. Make room, "
+        "and run the same command again.\n"
     )
     assert os.listdir(small_disk) == ["ballast"]
 
