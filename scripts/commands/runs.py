@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -62,7 +63,7 @@ def run(options: RunsOptions) -> int:
 def listed_runs(paths: Sequence[str]) -> list[Overview]:
     """Returns the runs below a folder; WrongInputError if there is none."""
     if len(paths) > 1:
-        hint = f"To compare runs, write: towers runs {COMPARE} {' '.join(paths)}"
+        hint = f"To compare runs, write: towers runs {COMPARE} {shlex.join(paths)}"
         if not os.path.dirname(paths[0]) and not os.path.exists(paths[0]):  # A word.
             hint = "It only lists and compares runs; move or remove a run like any folder."
         raise WrongInputError(

@@ -133,7 +133,7 @@ def open_recipe(
         raise ValueError(
             "The data has a different vocabulary from the run's, so the run cannot continue with "
             f"it. Give the data that it was trained on{own and f' (--data {own})'}, or start a new "
-            f"run with --init-from {plan.directory.path}."
+            f"run with --init-from {plan.directory.typed}."
         )
     if trial:
         record["trial"] = trial

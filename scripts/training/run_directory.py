@@ -8,6 +8,7 @@ import json
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import warnings
 from collections.abc import Iterator, Sequence
@@ -93,12 +94,18 @@ class RunDirectory:
         return not any(self.checkpoints.glob(f"*{SUFFIX}"))
 
     @property
+    def typed(self) -> str:
+        """The path as a shell takes it, for commands that a message names."""
+        return shlex.quote(str(self.path))
+
+    @property
     def free_name(self) -> str:
-        """The path of a directory beside it that is not there yet, such as runs/shapes-2."""
+        """A path beside it that is not there yet, such as runs/shapes-2, as a shell takes it."""
         is_named = self.path.name not in ("", "..")  # "." is not.
         path = self.path if is_named else os.path.abspath(self.path)
         numbers = itertools.count(2)
-        return next(one for n in numbers if not os.path.lexists(one := f"{path}-{n}"))
+        free = next(one for n in numbers if not os.path.lexists(one := f"{path}-{n}"))
+        return shlex.quote(free)
 
     @contextlib.contextmanager
     def named_failure(self) -> Iterator[None]:
@@ -229,7 +236,7 @@ def check_same(before: dict[str, Any], now: dict[str, Any], directory: RunDirect
     is_other = "data_key" in now and before.get("data_key") != now["data_key"]
     if is_other:
         differences.append("the content of the data, or how it is prepared")
-    grown = f", with --init-from {directory.path} if the data grew" * is_other
+    grown = f", with --init-from {directory.typed} if the data grew" * is_other
     if differences:
         raise ValueError(
             f"{directory.path} holds a run that cannot continue with these settings: "

@@ -100,7 +100,7 @@ def open_model(
     if recipe.command != command:
         raise ValueError(
             f"{directory.path} is a run of {recipe.name}, which answers with `towers "
-            f"{recipe.command} {directory.path}`."
+            f"{recipe.command} {directory.typed}`."
         )
     chosen = choose_checkpoint(directory, record, options.checkpoint)
     if devices is not None:

@@ -153,6 +153,12 @@ def test_a_free_name_is_proposed_beside_a_directory_without_a_name(path, tmp_pat
     assert RunDirectory(path).free_name == f"{tmp_path}-2"
 
 
+def test_commands_that_a_message_names_can_be_pasted(tmp_path):
+    directory = RunDirectory(tmp_path / "a b")
+    assert directory.typed == f"'{tmp_path / 'a b'}'"
+    assert directory.free_name == f"'{tmp_path / 'a b-2'}'"
+
+
 DYING_COMMAND = """
 import sys
 from tests.file_faults import Watch
