@@ -122,5 +122,14 @@ def printable(text: str) -> str:
 
     >>> printable("ends the line\nand \x1b[2J the screen")
     'ends the line\nand \\x1b[2J the screen'
+    >>> printable(b"caf\xe9".decode("utf-8", "surrogateescape"))
+    'caf\\xe9'
     """
-    return OBEYED.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)
+
+    def escaped(match: re.Match[str]) -> str:
+        one = match[0]
+        if "\udc80" <= one <= "\udcff":  # A byte that is not of UTF-8.
+            return f"\\x{ord(one) - 0xDC00:02x}"
+        return one.encode("unicode_escape").decode("ascii")
+
+    return OBEYED.sub(escaped, text)

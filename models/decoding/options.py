@@ -12,7 +12,7 @@ from towers.ground.arguments import check_above_0, check_at_least, check_not_neg
 
 # `step(tokens: int32 [rows], state) -> (logits [rows, vocabulary], state)`.
 DecoderStep = Callable[[tf.Tensor, Any], tuple[tf.Tensor, Any]]
-LEAST_TEMPERATURE = 1e-30  # What is divided by less may overflow float32.
+LEAST_TEMPERATURE, MOST_TEMPERATURE = 1e-30, 1e30  # Others may overflow float32.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Decoding:
         length_penalty: exponent alpha of ((5 + length) / 6)^alpha, the divisor of a hypothesis's
             log probability (Wu et al. 2016, section 7); 0 for none.
         n_best: number of sequences to return: at most beam_size, or the number of samples.
-        temperature: divisor of the logits before sampling, at least 1e-30; None for no sampling.
+        temperature: divisor of the logits before sampling, 1e-30 to 1e30; None for no sampling.
         top_k: samples from the k most probable tokens only.
         top_p: nucleus sampling: samples from the smallest set of tokens with probability p
             (Holtzman et al. 2020).
@@ -55,11 +55,11 @@ class Decoding:
                 check_at_least(1, **{name: getattr(self, name)})
         temperature = self.temperature
         if temperature is not None and not (
-            is_number(temperature) and LEAST_TEMPERATURE <= temperature < float("inf")
+            is_number(temperature) and LEAST_TEMPERATURE <= temperature <= MOST_TEMPERATURE
         ):
             raise ValueError(
-                f"temperature must be at least {LEAST_TEMPERATURE:g}. Received {temperature!r}; "
-                "for the most probable token, leave it out."
+                f"temperature must be from {LEAST_TEMPERATURE:g} to {MOST_TEMPERATURE:g}. Received "
+                f"{temperature!r}; for the most probable token, leave it out."
             )
         top_p = self.top_p
         if top_p is not None and not (is_number(top_p) and 0 < top_p <= 1):

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from towers.ground.interrupts import end_if_interrupted
 from towers.scripts.chatbot.answerer import Answer, Chatbot
 from towers.scripts.chatbot.commands import (
     Command,
@@ -20,7 +21,7 @@ from towers.scripts.chatbot.commands import (
 from towers.scripts.chatbot.explanation import MakeAnswerer, explain, unknown_fraction
 from towers.scripts.chatbot.introduction import introduce, list_topics
 from towers.scripts.chatbot.opening import read_context, unread_tokens
-from towers.scripts.options.setting import is_utf_8
+from towers.scripts.options.setting import is_blank, is_utf_8
 from towers.scripts.shown import show
 from towers.scripts.training.options import DecodingOptions
 from towers.scripts.training.saved_run import OpenModel
@@ -140,10 +141,10 @@ def answer_lines(opened: OpenModel, answerer: Chatbot, seed: int) -> None:
     for number, line in enumerate(sys.stdin):
         if not is_utf_8(line):
             raise WrongInputError(
-                f"Line {number + 1} of the input is not text in UTF-8: {line.rstrip()!r:.80}. "
+                f"Line {number + 1} of the input is not text in UTF-8: '{line.rstrip():.80}'. "
                 "Convert the input to UTF-8."
             )
-        turns = [turn for turn in line.rstrip("\r\n").split("\t") if turn.strip()]
+        turns = [turn for turn in line.rstrip("\r\n").split("\t") if not is_blank(turn)]
         turns = turns[-1 - context :]
         answers = answerer.answer([turns], seed=seed + number)[0] if turns else []
         show("\t".join(answer.text for answer in answers), flush=True)
@@ -160,6 +161,7 @@ def unread_note(opened: OpenModel, message: str) -> str:
 def typed_lines() -> Iterator[str]:
     """Yields the typed lines, without blank ones, until the end of the input."""
     while True:
+        end_if_interrupted()  # While it answered, where Python may have lost it.
         try:
             line = input(PROMPT).strip()
         except EOFError:
@@ -169,8 +171,8 @@ def typed_lines() -> Iterator[str]:
             show()  # What is said of it begins a line.
             raise
         if not is_utf_8(line):
-            show(f"That is not text in UTF-8: {line!r:.80}. Type it again, in a terminal of UTF-8.")
-        elif line:
+            show(f"That is not text in UTF-8: '{line:.80}'. Type it again, in a terminal of UTF-8.")
+        elif not is_blank(line):
             yield line
 
 

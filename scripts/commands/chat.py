@@ -11,7 +11,7 @@ import functools
 from typing import Annotated
 
 from towers.ground.quiet import import_tensorflow_quietly
-from towers.scripts.options.setting import Bound, Flag
+from towers.scripts.options.setting import Bound, Flag, is_blank
 from towers.scripts.shown import show
 from towers.scripts.training.options import (
     USUAL_DECODING,
@@ -21,7 +21,7 @@ from towers.scripts.training.options import (
 )
 from towers.scripts.wrong_input import WrongInputError, text_of_argument, wrong_input
 
-QUESTION = Bound("a question", lambda text: bool(text.strip()))
+QUESTION = Bound("a question", lambda text: not is_blank(text))
 USUAL = {"run_dir", "checkpoint", "ask", "stdin", *USUAL_DECODING}
 
 

@@ -15,6 +15,7 @@ import os
 import re
 import types
 import typing
+import unicodedata
 from collections.abc import Callable
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -88,6 +89,15 @@ Paths = Annotated[tuple[str, ...], NOT_BLANK, "PATH", Flag(nargs="+")]
 def is_utf_8(text: str) -> bool:
     """Returns whether UTF-8 can hold a text, in which Python keeps other bytes as surrogates."""
     return not any("\ud800" <= one <= "\udfff" for one in text)
+
+
+def is_blank(text: str) -> bool:
+    """Returns whether a text holds nothing but blanks and characters without a width (Unicode Cf).
+
+    >>> is_blank(" \u200b"), is_blank("\u200b你")
+    (True, False)
+    """
+    return all(one.isspace() or unicodedata.category(one) == "Cf" for one in text)
 
 
 def is_range(text: str) -> bool:

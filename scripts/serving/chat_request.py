@@ -7,7 +7,7 @@ import itertools
 import json
 from typing import Any
 
-from towers.scripts.options.setting import is_of, is_utf_8
+from towers.scripts.options.setting import is_blank, is_of, is_utf_8
 from towers.scripts.serving.options import Limits, ServeOptions
 from towers.scripts.wrong_input import nearest
 
@@ -191,7 +191,7 @@ def read_turns(messages: Any, options: ServeOptions) -> tuple[str, ...]:
         raise wrong(
             "messages", "a question as the last message, of role 'user'", "another last one"
         )
-    if not turns[-1][1].strip():
+    if is_blank(turns[-1][1]):
         raise wrong("messages", "a question of at least one character", "a blank one")
     rows = itertools.groupby(turns, lambda turn: turn[0])
     return tuple(" ".join(text for _, text in row) for _, row in rows)

@@ -257,6 +257,9 @@ def test_an_export_answers_alike_in_a_process_without_this_package(
     assert set(os.listdir(output)) <= NAMES
     assert ask_export(output) == answers_of(*options)
     assert ask_export(output, *QUESTIONS.split("\n")[:-1]) == answers_of(*options)
+    command = [sys.executable, str(output / "answer.py"), "--help"]
+    helped = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "per argument or line" in helped.stdout
 
 
 @pytest.mark.slow
@@ -440,14 +443,14 @@ def test_a_line_that_is_no_utf_8_is_named_after_the_answers_to_those_before(run_
     assert main(["chat", str(run_dir), "--stdin"]) == 2
     said = capsys.readouterr()
     assert len(said.out.splitlines()) == 2
-    assert r"Line 3 of the input is not text in UTF-8: 'caf\udce9'" in said.err
+    assert r"Line 3 of the input is not text in UTF-8: 'caf\xe9'" in said.err
 
 
 def test_what_is_typed_in_another_encoding_does_not_end_a_conversation(run_dir, typed, capsys):
     typed(b"repeat wai twice\ncaf\xe9\nrepeat wai twice\n")
     assert main(["chat", str(run_dir)]) == 0
     said = capsys.readouterr().out
-    assert said.count("bot> ") == 2 and r"That is not text in UTF-8: 'caf\udce9'" in said
+    assert said.count("bot> ") == 2 and r"That is not text in UTF-8: 'caf\xe9'" in said
 
 
 ASCII = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0", "PYTHONIOENCODING": ""}

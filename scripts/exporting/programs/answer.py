@@ -1,6 +1,6 @@
 """Answers what is typed, or prints a line of answers per argument or line of its input.
 
-TABs separate earlier turns.
+TABs separate earlier turns; --help prints this.
 
 It needs TensorFlow and, for Chinese, jieba; otherwise only the files beside it.
 """
@@ -17,6 +17,9 @@ HERE = Path(__file__).resolve().parent
 
 def main() -> None:
     """Loads the model, then answers until the input ends."""
+    if sys.argv[1:] in (["-h"], ["--help"]):
+        print(__doc__)
+        return
     sys.path.insert(0, str(HERE))  # The folder beside this file has a part of `towers`.
     from towers.data.text.codec import TextCodec
     from towers.ground.quiet import import_tensorflow_quietly

@@ -83,8 +83,9 @@ def test_a_search_ends_the_sampling_and_the_other_way_round():
         ("/beam 101", "1 to 100 beams. Received 101"),
         ("/beam 0", "1 to 100 beams. Received 0"),
         ("/top-p 2", "top_p must be above 0 and at most 1. Received 2.0"),
-        ("/temperature 0", "temperature must be at least 1e-30. Received 0.0"),
-        ("/temperature nan", "temperature must be at least 1e-30. Received nan"),
+        ("/temperature 0", r"temperature must be from 1e-30 to 1e\+30. Received 0.0"),
+        ("/temperature nan", r"temperature must be from 1e-30 to 1e\+30. Received nan"),
+        ("/temperature 1e308", r"temperature must be from 1e-30 to 1e\+30. Received 1e\+308"),
     ],
 )
 def test_wrong_values_are_refused(line, message):

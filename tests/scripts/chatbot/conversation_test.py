@@ -178,6 +178,16 @@ def test_ctrl_c_at_the_prompt_ends_its_line(monkeypatch, capsys):
     with pytest.raises(KeyboardInterrupt):
         next(typed_lines())
     assert capsys.readouterr().out == "you> hel\n"
+    monkeypatch.setattr("towers.ground.interrupts._NOTED", [2])  # While it answered.
+    monkeypatch.setattr("builtins.input", lambda prompt: "hello")
+    with pytest.raises(KeyboardInterrupt):
+        next(typed_lines())
+
+
+def test_a_message_without_a_visible_character_is_blank(monkeypatch):
+    lines = iter([" ", "\u200b", "\ufeff \u200b", "hello", "\u200d"])
+    monkeypatch.setattr("builtins.input", lambda prompt: next(lines))
+    assert next(typed_lines()) == "hello"
 
 
 def test_what_is_not_read_of_a_long_message_is_told(hold):

@@ -83,6 +83,7 @@ def test_system_messages_are_refused_unless_the_server_may_leave_them_out():
         ({"messages": [HELLO] * 5}, "messages"),
         ({"messages": [said("assistant", "a")]}, "messages"),
         ({"messages": [said("user", " \n")]}, "messages"),
+        ({"messages": [said("user", "\u200b")]}, "messages"),
         ({"messages": ["hello"]}, "messages[0]"),
         ({"messages": [HELLO, {"role": "tool", "content": "a"}]}, "messages[1].role"),
         ({"messages": [{"role": ["user"], "content": "a"}]}, "messages[0].role"),
