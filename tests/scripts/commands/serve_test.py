@@ -147,8 +147,8 @@ def test_errors_are_those_of_openai(client):
 
 
 @pytest.mark.parametrize(
-    "text", ["\x00", "\ufeff\u200b", "a" * 2000, "字" * 2000, "\n\t\r x", "e\u0301" * 99, "😀" * 99,
-             "<script>", "/new", "\u202e\u2066", "<unk> </s> ##a <copy_0>"],
+    "text", ["\x00", "\ufeff\u200b!", "a" * 2000, "字" * 2000, "\n\t\r x", "e\u0301" * 99,
+             "😀" * 99, "<script>", "/new", "\u202e\u2066!", "<unk> </s> ##a <copy_0>"],
     ids=ascii,
 )  # fmt: skip
 def test_any_text_gets_an_answer(client, text):
