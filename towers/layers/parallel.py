@@ -15,6 +15,7 @@ from towers.ground.arguments import check_choice
 from towers.ground.concrete_function import concrete_function
 from towers.ground.host import HOST
 from towers.ground.private_apis import could_possibly_record
+from towers.layers.companions import companions_of
 from towers.layers.gradient import Towers
 from towers.layers.rows import CONCATENATE, MEAN, SUM, Way, even_cut
 from towers.layers.scope import CallScope, captured_in
@@ -91,15 +92,20 @@ def call(
 
 
 def join_outputs(towers: Towers, outputs: Sequence[Any], merge: Any) -> Any:
-    """Returns the towers' outputs joined into one nest."""
+    """Returns the towers' outputs joined into one nest, what has rows with what goes with it."""
     choices = tf.nest.flatten(choices_for(outputs[0], merge))
-    columns = zip(*map(tf.nest.flatten, outputs), strict=True)
-    pairs = [
-        (parts_for(choice, parts), Way(choice, multiple=None))
-        for choice, parts in zip(choices, columns, strict=True)
-    ]
-    values, ways = zip(*pairs, strict=True) if pairs else ((), ())
-    return tf.nest.pack_sequence_as(outputs[0], towers.join(values, ways))
+    columns = list(zip(*map(tf.nest.flatten, outputs), strict=True))
+    values = [parts_for(*pair) for pair in zip(choices, columns, strict=True)]
+    companions = [
+        (index, name) for index, choice in enumerate(choices)
+        for name in companions_of(columns[index][0]) if choice == CONCATENATE
+    ]  # fmt: skip
+    values += [[getattr(one, name) for one in columns[index]] for index, name in companions]
+    ways = [Way(one, multiple=None) for one in (*choices, *[CONCATENATE] * len(companions))]
+    joined = towers.join(values, ways)
+    for (index, name), one in zip(companions, joined[len(choices) :], strict=True):
+        setattr(joined[index], name, one)
+    return tf.nest.pack_sequence_as(outputs[0], joined[: len(choices)])
 
 
 def choices_for(outputs: Any, merge: Any) -> Any:

@@ -13,6 +13,7 @@ import tensorflow as tf
 import towers
 from tests.helpers import tower_devices
 from tests.towers.compiled.fit_test import check_trains_as_keras
+from towers.steps import parallel
 
 pytestmark = pytest.mark.usefixtures("float64")
 layers = keras.layers
@@ -116,3 +117,21 @@ def test_logits_that_are_an_output_themselves_have_the_gradients_of_both():
         return model
 
     check_trains_as_keras(make, lambda: (X, [ONE_HOT, ONE_HOT]))
+
+
+@pytest.mark.parametrize("is_compiled", [True, False], ids=["compiled", "eager"])
+def test_a_function_over_towers_has_the_same_loss_and_gradients(is_compiled):
+    keras.utils.set_random_seed(2)
+    model, loss = network("softmax", "own_metric"), keras.losses.sparse_categorical_crossentropy
+
+    def step(call):
+        with tf.GradientTape() as tape:
+            total = tf.reduce_mean(loss(CLASSES, call(tf.constant(X))))
+        return total, *tape.gradient(total, model.trainable_variables)
+
+    def on_towers(x):
+        return parallel(lambda x: model(x), tower_devices(2), x=x)
+
+    found = [(tf.function(step) if is_compiled else step)(call) for call in (model, on_towers)]
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-13)
