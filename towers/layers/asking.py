@@ -21,6 +21,7 @@ import numpy as np
 import tensorflow as tf
 
 from towers.ground.private_apis import (
+    arguments_of,
     compute_output_spec,
     could_possibly_record,
     flatten_layers,
@@ -45,11 +46,17 @@ from towers.layers.traced import Surroundings, is_chained, surroundings_of
 from towers.step.sums import way_to_merge
 from towers.travel.pairs import part_sizes
 from towers.variables.shared_variables import is_seed
+from towers.variables.tower_scope import is_of
 
 CUT, INSIDE, WHOLE = "cut", "inside", "whole"
 # What a call may return: tensors, which are joined, and what is the same on all towers.
 KNOWN = (tf.Tensor, keras.Variable, tf.Variable, bool, int, float, str, type(None))
 PLACE = re.compile(r"\{\{.*?\}\} ?")  # Where TensorFlow says that an error came up.
+# What models add, scale and activate by; a trace, which is slow, tells of all other operations.
+ELEMENTWISE = re.compile(
+    "Absolute|Add|Cast|Clip|(True)?Divide|Elu|Exp|Gelu|HardSigmoid|HardSilu|LeakyRelu|Log|Maximum|"
+    "Minimum|Multiply|Negative|Power|Relu6?|Sigmoid|Silu|Softplus|Sqrt|Square|Subtract|Tanh"
+)
 COUPLES = "couples the rows of a batch"
 CHAINED = "returns or keeps a tensor and another one that follows from it"
 NOT_LINEAR = "has a gradient of its own that is no multiple of the one that it is given"
@@ -161,8 +168,19 @@ def needs_trace(layer: Any, repeated_rows: str) -> bool:
     layers = flatten_layers(layer)
     has_table = any(isinstance(one, keras.layers.Embedding) for one in layers)
     parts = itertools.chain.from_iterable(getattr(one, "operations", ()) for one in layers)
-    has_others = any(not isinstance(one, keras.layers.Layer) for one in parts)
-    return not is_plain(layer) or has_others or (has_table and repeated_rows == "keras")
+    others = (one for one in parts if not isinstance(one, keras.layers.Layer))
+    is_own = not is_plain(layer) or not all(map(is_elementwise, others))
+    return is_own or (has_table and repeated_rows == "keras")
+
+
+def is_elementwise(operation: keras.Operation) -> bool:
+    """Returns whether each number that it computes is of one place of its arguments."""
+    kind = type(operation)
+    if not (ELEMENTWISE.fullmatch(kind.__name__) and is_of(kind, "keras.src.")):
+        return False
+    given = [tf.nest.flatten(one) for one in arguments_of([operation])]
+    ranks = [{leaf.ndim for leaf in one if isinstance(leaf, keras.KerasTensor)} for one in given]
+    return all(len(each) == 1 for each in ranks)  # Else rows might meet what is no row.
 
 
 def not_cut(call: Call, reason: str) -> Answer:

@@ -9,6 +9,7 @@ from keras import layers, ops
 import towers
 from tests.helpers import tower_devices
 from tests.towers.compiled.fit_test import check_trains_as_keras
+from towers.layers.asking import needs_trace
 
 pytestmark = pytest.mark.usefixtures("float64")
 RANDOM = np.random.default_rng(6)
@@ -54,6 +55,20 @@ def test_operations_between_layers_train_as_in_keras(capsys, name):
     check_trains_as_keras(lambda: of_operations(between), lambda: (X, Y), epochs=1, verbose=2)
     printed = capsys.readouterr().out
     assert ("layers only, since the model couples the rows" in printed) == (name in MEETING)
+
+
+@pytest.mark.parametrize(
+    "compute, expected",
+    [
+        (lambda rows, numbers: ops.relu(rows * 2.0 + rows), False),
+        (lambda rows, numbers: rows - ops.max(rows), True),
+        (lambda rows, numbers: rows * numbers, True),  # Of as many rows as a row has numbers.
+    ],
+)
+def test_operations_that_compute_one_number_from_one_need_no_trace(compute, expected):
+    inputs = keras.Input((4,)), keras.Input(())
+    model = keras.Model(inputs, layers.Dense(2)(compute(*inputs)))
+    assert needs_trace(model, "sum") == expected
 
 
 class OfTheTest(layers.Layer):
