@@ -288,7 +288,7 @@ def check_rows_apart(
         return  # Data without examples is told of where it is used.
     reason = why_coupled(model, devices, x, training)
     if reason:
-        raise NeedsLayersError(f"the model {reason}")
+        raise NeedsLayersError(f"the model {reason}{'' if training else ' in an evaluation'}")
     if others:
         check_losses_apart(model, others, y, call(model, x, training=False))
 

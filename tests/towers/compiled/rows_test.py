@@ -84,9 +84,10 @@ def adapted():
     return model
 
 
-def test_rows_that_meet_where_nothing_is_trained_are_evaluated_as_in_keras():
+def test_rows_that_meet_where_nothing_is_trained_are_evaluated_as_in_keras(capsys):
     rows = X[:, :, 0]
-    check_trains_as_keras(adapted, lambda: (rows, Y), validation_data=(rows, Y))
+    check_trains_as_keras(adapted, lambda: (rows, Y), validation_data=(rows, Y), verbose=2)
+    assert "couples the rows of a batch in an evaluation." in capsys.readouterr().out
     model, options = adapted(), {"batch_size": 8, "verbose": 0}
     expected = model.evaluate(rows, Y, **options)
     received = towers.evaluate(model, rows, Y, towers=tower_devices(2), **options)
