@@ -27,8 +27,14 @@ def clipped(inputs):
     return ops.minimum(ops.maximum(inputs, -limit), limit)
 
 
+def normalised(inputs):
+    """A layer of Keras's, in which rows meet, after numbers that made-up rows have not."""
+    return layers.UnitNormalization(axis=0)(ops.log(inputs))
+
+
 # What operations between layers compute from a batch, whose rows meet or do not.
 MEETING = {
+    "normalised": normalised,
     "centred_logarithm": centred_logarithm,
     "clipped": clipped,
     "scaled": lambda inputs: inputs / ops.maximum(ops.max(inputs), 1.0),
