@@ -171,7 +171,13 @@ def needs_trace(layer: Any, repeated_rows: str) -> bool:
     parts = itertools.chain.from_iterable(getattr(one, "operations", ()) for one in layers)
     others = (one for one in parts if not isinstance(one, keras.layers.Layer))
     is_own = not is_plain(layer) or not all(map(is_elementwise, others))
-    return is_own or (has_table and repeated_rows == "keras")
+    return is_own or any(map(is_along_rows, layers)) or (has_table and repeated_rows == "keras")
+
+
+def is_along_rows(layer: keras.layers.Layer) -> bool:
+    """Returns whether a layer of Keras's may compute along the axis of the rows."""
+    axes = tf.nest.flatten(getattr(layer, "axis", None))
+    return any(isinstance(one, int) and (one == 0 or one < -1) for one in axes)
 
 
 def is_elementwise(operation: keras.Operation) -> bool:

@@ -32,9 +32,16 @@ def normalised(inputs):
     return layers.UnitNormalization(axis=0)(ops.log(inputs))
 
 
+def beyond_a_threshold(inputs):
+    """Layers of Keras's alone; a few made-up rows are all 0 where they meet."""
+    hidden = layers.ReLU(threshold=5.0)(layers.Rescaling(3.0)(inputs))
+    return layers.UnitNormalization(axis=-3)(hidden)
+
+
 # What operations between layers compute from a batch, whose rows meet or do not.
 MEETING = {
     "normalised": normalised,
+    "beyond_a_threshold": beyond_a_threshold,
     "centred_logarithm": centred_logarithm,
     "clipped": clipped,
     "scaled": lambda inputs: inputs / ops.maximum(ops.max(inputs), 1.0),
