@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,13 +26,17 @@ ROWS = 211  # A prime that hardly any axis has but that of rows.
 # Ops in which rows stay and may mix, along one axis, and those that compute nothing from rows.
 WITHIN = re.compile("Cum(sum|prod)|(Log)?Softmax|TopKV2|Unique(V2|WithCounts)?")
 TELLS = re.compile("Shape(N)?|Size|Rank|Unpack|(Strided)?Slice|Split(V)?|TensorList.*")
+# Ops whose results have as many rows as the values say, and those that run any Python code.
+COUNTS = re.compile("Where|Unique.*|DynamicPartition|ListDiff|NonMaxSuppression.*|Ragged.*")
+PYTHON = re.compile("(Eager)?PyFunc(Stateless)?")
 HANDLES = (tf.variant, tf.resource)
 FEW = 4  # Rows with which a trace is run.
 MARKS = (1, 2, 3, 4), (6, 7, 3, 4), (1, 2, 8, 9)  # Of the rows; a half has others, even or odd.
 # Ops that move numbers, add them, or both.
 MOVES = re.compile(
     "Reverse.*|Roll|Gather.*|(Strided)?Slice|Concat.*|Pack|(MirrorPad|Pad).*|Transpose|Reshape|"
-    "Tile|ScatterNd.*|TensorScatter.*|.*Segment.*|(Batch)?MatMul.*|Einsum|Conv.*"
+    "Tile|ScatterNd.*|TensorScatter.*|.*Segment.*|(Batch)?MatMul.*|Einsum|(Depthwise)?Conv.*|"
+    "(Max|Avg)Pool.*|Dilation.*|(Space|Batch|Depth)To(Batch|Space|Depth).*|ExtractImagePatches"
 )
 # Of what kind numbers are that follow from rows: each from its own; sums or means of them; others.
 EACH, SUMS, OTHER = "each", "sums", "other"
@@ -49,8 +53,28 @@ CONDITION = Hook(cond, "cond")
 def mixes_rows(call: Call) -> bool:
     """Returns whether a trace shows that all rows enter in what comes out, but not as a sum.
 
-    Their values may not tell, as where a number is far below the one at which it is clipped. In the
-    trace there are `ROWS` rows, and what has an axis of so many, or of a multiple, has rows.
+    Their values may not tell, as where a number is far below the one at which it is clipped.
+    """
+    inputs, outcome = trace_of_many(call)
+    graph, out = inputs[0].graph, rows_of(outcome)
+    kinds = sums_in(graph, inputs)
+    others = [one for one in numbers_of(outcome) if not may_have_rows(one)]
+    if follows_from_all(out, inputs) or OTHER in {kinds.get(id(x)) for x in others}:
+        return True
+    met = meetings_in(call, graph, inputs)
+    return any(depends_on(one, met) for one in out)
+
+
+def mixes_gradients(gradient: Call) -> bool:
+    """Returns whether a trace shows that all rows enter in the gradient of one; see `Call`."""
+    inputs, outcome = trace_of_many(gradient)
+    return follows_from_all(rows_of(outcome), inputs)
+
+
+def trace_of_many(call: Call) -> tuple[list[tf.Tensor], Outcome]:
+    """Returns what is cut, and what comes out, in a trace of a call with `ROWS` rows.
+
+    In it, what has an axis of so many, or of a multiple, has rows.
     """
     cut = set(map(id, call.cut()))
     specs = [
@@ -59,16 +83,18 @@ def mixes_rows(call: Call) -> bool:
     ]
     with draws_by_row(0, ROWS), branches_merged():  # BatchNorm is in inference mode.
         again, outcome = trace_of(call, specs)
-    inputs = again.cut()
-    graph = inputs[0].graph
-    out = list(filter(may_have_rows, filter(is_differentiable, outcome.own_tensors())))
-    mixed = [one for one in reductions_in(graph) if depends_on(one, inputs)]
-    kinds = sums_in(graph, inputs)
-    others = [one for one in numbers_of(outcome) if not may_have_rows(one)]
-    if any(depends_on(one, mixed) for one in out) or OTHER in {kinds.get(id(x)) for x in others}:
-        return True
-    met = meetings_in(call, graph, inputs)
-    return any(depends_on(one, met) for one in out)
+    return again.cut(), outcome
+
+
+def follows_from_all(out: Sequence[tf.Tensor], inputs: Sequence[tf.Tensor]) -> bool:
+    """Returns whether one of some tensors follows from what is computed from all rows at once."""
+    mixed = [one for one in reductions_in(inputs[0].graph) if depends_on(one, inputs)]
+    return any(depends_on(one, mixed) for one in out)
+
+
+def rows_of(outcome: Outcome) -> list[tf.Tensor]:
+    """Returns the tensors that have rows and that a call returns or keeps."""
+    return list(filter(may_have_rows, filter(is_differentiable, outcome.own_tensors())))
 
 
 def numbers_of(outcome: Outcome) -> list[tf.Tensor]:
@@ -236,10 +262,11 @@ def sums_in(graph: tf.Graph, inputs: Sequence[tf.Tensor]) -> dict[int, str]:
     divided by what does not follow from the rows. Anything else may be one of the first batch only.
     """
     operations: list[Any] = graph.get_operations()
-    kinds = dict.fromkeys(map(id, inputs), EACH)
+    kinds, counted = dict.fromkeys(map(id, inputs), EACH), counted_in(graph)
     for operation in operations:
         given = [kinds.get(id(one), "") for one in operation.inputs]
-        if any(given) and operation.type not in SHAPES:
+        counts = any(id(one) in counted for one in operation.inputs)
+        if any(given) and (counts or operation.type not in SHAPES):
             kind = kind_of(operation, given)
             kinds.update((id(one), kind) for one in operation.outputs)
     return kinds
@@ -266,23 +293,79 @@ def reductions_in(graph: tf.Graph) -> Iterator[tf.Tensor]:
     So is what comes out of a loop or a branch in which that is done.
     """
     operations: list[Any] = graph.get_operations()
+    counted = counted_in(graph)
     for operation in operations:
         inner = graphs_run_by(operation)
         within = itertools.chain.from_iterable(map(reductions_in, inner))
-        if any(True for _ in within) if inner else reduces(operation):
+        if inner:
+            is_mixed = any(True for _ in within) or carries(operation, inner[-1])
+        else:
+            is_mixed = reduces(operation, counted)
+        if is_mixed:
             yield from operation.outputs
 
 
-def reduces(operation: tf.Operation) -> bool:
-    """Returns whether an operation takes tensors with rows, and the rows vanish or mix in it."""
+def counted_in(graph: tf.Graph) -> set[int]:
+    """Returns the ids of the tensors of a trace whose sizes follow from the values of rows."""
+    operations: list[Any] = graph.get_operations()
+    found = set[int]()
+    for operation in operations:
+        is_first = COUNTS.fullmatch(operation.type) and any(map(has_rows, operation.inputs))
+        if is_first or any(id(one) in found for one in operation.inputs):
+            found.update(id(x) for x in operation.outputs if not x.shape.is_fully_defined())
+    return found
+
+
+def reduces(operation: tf.Operation, counted: Container[int]) -> bool:
+    """Returns whether an operation takes tensors with rows, and the rows vanish or mix in it.
+
+    Args:
+        counted: the ids of tensors that have some of the rows, or numbers for these.
+    """
     given, made = operation.inputs, operation.outputs
-    if not any(map(has_rows, given)) or TELLS.fullmatch(operation.type):
+    is_of_counted = any(id(one) in counted for one in given)
+    is_of_rows = any(map(has_rows, given)) and not TELLS.fullmatch(operation.type)
+    if not (is_of_rows or is_of_counted):
         return False
+    if PYTHON.fullmatch(operation.type):
+        return True
     if WITHIN.fullmatch(operation.type):
         axis: Any = tf.get_static_value(given[1]) if operation.type.startswith("Cum") else -1
         return axis is None or has_rows(given[0], int(axis))
     known = [one.shape.is_fully_defined() and one.dtype not in HANDLES for one in made]
     return bool(made) and all(known) and not any(map(has_rows, made))
+
+
+def carries(operation: tf.Operation, body: Any) -> bool:
+    """Returns whether a loop that reads row after row takes along what it computes from them.
+
+    Args:
+        body: the graph of a loop; that of a branch takes nothing along.
+    """
+    if not operation.type.endswith("While"):
+        return False
+    pairs = list(zip(operation.inputs, body.inputs, strict=True))
+    lists = {id(inner) for outer, inner in pairs if is_list_of_rows(outer)}
+    read = [
+        made
+        for one in body.get_operations()
+        if any(id(given) in lists or has_rows(given) for given in one.inputs)
+        for made in one.outputs
+        if one.type not in SHAPES and not may_have_rows(made)
+    ]
+    for before, after in zip(body.inputs, body.outputs, strict=True):
+        items = [one for user in before.consumers() for one in user.outputs]
+        taken = (
+            [x for x in items if x.dtype not in HANDLES] if before.dtype in HANDLES else [before]
+        )
+        if not has_rows(before) and depends_on(after, taken) and depends_on(after, read):
+            return True
+    return False
+
+
+def is_list_of_rows(tensor: tf.Tensor) -> bool:
+    """Returns whether a tensor is a list that has an item for each row."""
+    return tensor.op.type == "TensorListFromTensor" and has_rows(tensor.op.inputs[0], 0)
 
 
 def has_rows(tensor: tf.Tensor, axis: int | None = None) -> bool:
