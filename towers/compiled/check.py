@@ -40,7 +40,8 @@ class CheckReport:
 
     Attributes:
         name, num_towers, updates: the model's name, and what it was trained on and for how long.
-        difference: the largest difference of a weight, as a part of the largest weight.
+        difference: the largest difference of a weight, as a part of the largest weight; states are
+            compared with states.
         rounding: that on one tower, from weights that were first moved by their last bit.
         tolerance: what a difference may be at most to be rounding.
         way: what the towers run, and why.
@@ -133,7 +134,7 @@ def check(
         found, time_of_all = train(devices)
         notes, slots = notes_on(model, devices, reason, quiet), groups_of(model)["optimizer"]
     rounding = difference(one, moved)
-    usual = TOLERANCES.get(one[0].dtype.name, TOLERANCES["float32"])
+    usual = TOLERANCES.get(str(model.weights[0].dtype), TOLERANCES["float32"])
     return CheckReport(
         model.name, several, epochs * steps, difference(one, found), rounding,
         max(usual, ROUNDINGS * rounding),
@@ -174,7 +175,10 @@ def reason_for_layers(model: keras.Model, placement: Placement, data: Data) -> s
 def weights_after(
     model: keras.Model, x: Any, y: Any, devices: Sequence[str], **options: Any
 ) -> tuple[list[np.ndarray], float | None]:
-    """Returns the weights after a fit on these devices, and the median milliseconds of a step."""
+    """Returns all weights and all states after a fit on these devices, each as one vector.
+
+    After them come the median milliseconds of a step.
+    """
     ends: list[float] = []
 
     def note(batch: int, logs: dict[str, Any]) -> None:
@@ -187,14 +191,19 @@ def weights_after(
         fit(model, x, y, towers=devices, callbacks=[clock], **options)
     own = np.diff(ends[1:])  # The first two are the tracing's.
     milliseconds = float(np.median(own)) * 1e3 if own.size else None
-    return [np.asarray(weight.value) for weight in model.weights], milliseconds
+    groups = model.trainable_weights, model.non_trainable_weights
+    return [vector_of(group) for group in groups if group], milliseconds
+
+
+def vector_of(variables: Sequence[keras.Variable]) -> np.ndarray:
+    """Returns the numbers of some variables, float64."""
+    return np.concatenate([np.float64(one.value).ravel() for one in variables])
 
 
 def difference(expected: Sequence[np.ndarray], found: Sequence[np.ndarray]) -> float:
-    """Returns the largest difference of a weight, relative to the largest weight."""
-    one, other = (np.concatenate([np.float64(weight).ravel() for weight in weights])
-                  for weights in (expected, found))  # fmt: skip
-    return float(np.abs(one - other).max() / (np.abs(one).max() or 1))
+    """Returns the largest difference in a vector, relative to the largest number in it."""
+    pairs = zip(expected, found, strict=True)
+    return max(float(np.abs(a - b).max() / (np.abs(a).max() or 1)) for a, b in pairs)
 
 
 def num_bytes(variables: Sequence[Any]) -> int:

@@ -94,9 +94,14 @@ def check_own_code(model: keras.Model, purpose: str, repeated_rows: str = "sum")
         raise NeedsLayersError("the model was compiled with run_eagerly=True")
     if purpose == "fit":
         check_own_scaling(model.optimizer)
-        if list(unlisted(model.optimizer, model.variables)):
-            name = type(model.optimizer).__name__
-            raise NeedsLayersError(f"{name} holds variables outside of its `variables`")
+        check_listed(model)
+
+
+def check_listed(model: keras.Model) -> None:
+    """Raises NeedsLayersError for an optimizer with variables that it does not list."""
+    if model.optimizer is not None and list(unlisted(model.optimizer, model.variables)):
+        name = type(model.optimizer).__name__
+        raise NeedsLayersError(f"{name} holds variables outside of its `variables`")
 
 
 def own_method(owner: Any, name: str) -> str:

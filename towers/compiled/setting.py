@@ -16,6 +16,7 @@ from towers.batches.shards import any_number_of_rows
 from towers.compiled.checks import (
     NeedsLayersError,
     check_built,
+    check_listed,
     check_metrics,
     check_no_strategy,
     check_rows_apart,
@@ -26,9 +27,15 @@ from towers.compiled.kept import kept
 from towers.devices.kernels import levels_to_caller
 from towers.devices.placement import Placement, check_present, tower_devices
 from towers.ground.host import HOST
-from towers.ground.private_apis import build_symbolically, compute_output_spec, flatten_layers
+from towers.ground.private_apis import (
+    build_symbolically,
+    compute_output_spec,
+    flatten_layers,
+    takes_training,
+)
 from towers.layers.asking import needs_trace
 from towers.layers.held import counts_kept, switches_of
+from towers.variables.tower_scope import is_of
 
 AUTO = 16  # Steps of a call: what is left of the host's time for a call is small.
 Number = TypeVar("Number", int, int | None)
@@ -162,12 +169,15 @@ def build(model: keras.Model, batch_spec: Any) -> Any:
         return keras.KerasTensor((rows, *shape[1:]) if len(shape) else (), spec.dtype.name)
 
     batch = tf.nest.map_structure(symbolic, batch_spec)
+    if differs_in_training(model, batch):
+        raise NeedsLayersError("it returns something else in a training")
     try:
         build_symbolically(model, batch)
     except Exception:  # Of any kind: it is the user's code.
         if not builds(model, tf.nest.map_structure(lambda spec: symbolic(spec, 8), batch_spec)):
             raise
         raise NeedsLayersError("it reads how many rows a batch has") from None
+    check_listed(model)  # Some are made only now.
     return batch
 
 
@@ -178,6 +188,22 @@ def builds(model: keras.Model, batch: Any) -> bool:
     except Exception:  # Of any kind: it is the user's code.
         return False
     return True
+
+
+def differs_in_training(model: keras.Model, batch: Any) -> bool:
+    """Returns whether a model returns another nest in a training, such as one with more outputs.
+
+    Keras builds its losses for what it returns in none.
+    """
+    inputs, labels, _ = keras.utils.unpack_x_y_sample_weight(batch)
+    has_several = len(tf.nest.flatten(labels)) > 1
+    if not has_several or not takes_training(model) or is_of(type(model).call, "keras."):
+        return False
+    try:
+        nests = [compute_output_spec(model, inputs, training=one) for one in (True, False)]
+    except Exception:  # Of any kind: it is the user's code.
+        return False
+    return len({str(keras.tree.map_structure(type, nest)) for nest in nests}) > 1
 
 
 def steps_per_call(model: keras.Model) -> int:

@@ -58,6 +58,10 @@ ELEMENTWISE = re.compile(
     "Absolute|Add|Cast|(True)?Divide|Elu|Gelu|HardSigmoid|HardSilu|LeakyRelu|Multiply|Negative|"
     "Relu6?|Sigmoid|Silu|Softplus|Square|Subtract|Tanh"
 )
+# Functions of TensorFlow's by which layers of Keras's activate.
+ACTIVATIONS = re.compile(
+    "relu6?|[sg]?elu|leaky_relu(_v2)?|silu|swish|sigmoid|tanh|soft(plus|sign)|(log_)?softmax(_v2)?"
+)
 COUPLES = "couples the rows of a batch"
 CHAINED = "returns or keeps a tensor and another one that follows from it"
 NOT_LINEAR = "has a gradient of its own that is no multiple of the one that it is given"
@@ -174,13 +178,17 @@ def needs_trace(layer: Any, repeated_rows: str) -> bool:
     parts = itertools.chain.from_iterable(getattr(one, "operations", ()) for one in layers)
     others = (one for one in parts if not isinstance(one, keras.layers.Layer))
     is_own = not is_plain(layer) or not all(map(is_elementwise, others))
-    return is_own or any(map(is_along_rows, layers)) or (has_table and repeated_rows == "keras")
+    return is_own or any(map(may_couple, layers)) or (has_table and repeated_rows == "keras")
 
 
-def is_along_rows(layer: keras.layers.Layer) -> bool:
-    """Returns whether a layer of Keras's may compute along the axis of the rows."""
+def may_couple(layer: keras.layers.Layer) -> bool:
+    """Returns whether rows may meet in a layer of Keras's: by its axis, kind or activation."""
     axes = tf.nest.flatten(getattr(layer, "axis", None))
-    return any(isinstance(one, int) and (one == 0 or one < -1) for one in axes)
+    is_along_rows = any(isinstance(one, int) and (one == 0 or one < -1) for one in axes)
+    functions = [one for one in vars(layer).values() if callable(one) and is_of(one, "tensorflow.")]
+    are_known = all(ACTIVATIONS.fullmatch(getattr(one, "__name__", "")) for one in functions)
+    is_attention = isinstance(layer, keras.layers.Attention)  # Of rows of numbers, to each other.
+    return is_along_rows or is_attention or not are_known
 
 
 def is_elementwise(operation: keras.Operation) -> bool:

@@ -57,6 +57,12 @@ MEAN_METRIC = Hook(keras.metrics.Mean, "update_state")
 OPTIONAL = Hook(tf.experimental.Optional, "from_value")
 REPEATED_ROWS = ("sum", "keras")
 CHANGES = "changes its attributes in its calls"
+# What TensorFlow says of what does not run without a graph, and what does.
+ONLY_IN_GRAPHS = {
+    "tf.gradients is not supported": "it calls tf.gradients; use tf.GradientTape",
+    "don't have the same nested structure": "a loop's body returns another structure than its "
+    "variables have, such as a tuple for a list; return the same",
+}
 MOST = 8  # So many states of its switches a layer is asked in.
 TAKEN, TWINS = "_is_taken_in_parts", "_twins_on_towers"  # Attributes of tensors and functions.
 
@@ -180,12 +186,13 @@ class LayerCalls:
                 VariableWatcher() as watcher,
             ):
                 results = run_code(function, *args, **kwargs)
-        except RuntimeError as error:
-            if "tf.gradients is not supported" not in str(error):
+        except (RuntimeError, TypeError) as error:
+            remedies = (remedy for text, remedy in ONLY_IN_GRAPHS.items() if text in str(error))
+            if (remedy := next(remedies, None)) is None:
                 raise
             raise ValueError(
-                "Your code calls tf.gradients, which needs a graph. The first step on towers runs "
-                "without one, since layers are asked in it; use tf.GradientTape."
+                f"Your code needs a graph: {remedy}. The first step on towers runs without one, "
+                "since layers are asked in it."
             ) from error
         finally:
             self._is_first_call = False

@@ -36,7 +36,16 @@ def apply_gradients(
             if update is not None and "update_step" not in vars(one):
                 one.update_step = functools.partial(update, OneUpdate(one))
                 scopes.callback(delattr, one, "update_step")
+        if not type(optimizer).__module__.startswith(("keras.", "towers.")):
+            # It may compute from some gradients, in the branch where it is, and pass the others on.
+            gradients = [(identical(gradient), variable) for gradient, variable in gradients]
         optimizer.apply_gradients(gradients)
+
+
+def identical(gradient: Gradient) -> Gradient:
+    """Returns the same gradient, made where it is called."""
+    same: Gradient = tf.nest.map_structure(tf.identity, gradient, expand_composites=True)
+    return same
 
 
 def optimizers_in(

@@ -94,7 +94,7 @@ def variables_in(value: Any) -> Iterator[keras.Variable | tf.Variable]:
     if isinstance(value, (keras.Variable, tf.Variable)):
         yield value
     elif isinstance(value, keras.optimizers.Optimizer):
-        yield from value.variables
+        yield from (*value.variables, *unlisted(value, ()))
     elif isinstance(value, dict):
         yield from variables_in(list(value.values()))
     elif isinstance(value, (list, tuple)):

@@ -91,6 +91,13 @@ def test_batch_norm_of_each_towers_rows_is_named_and_the_synchronized_one_is_exa
     assert check(network(keras.layers.BatchNormalization(synchronized=True))).same
 
 
+def test_large_states_hide_no_difference_of_weights():
+    norm = keras.layers.Normalization(mean=0.0, variance=1e9)
+    report = check(network(norm, keras.layers.BatchNormalization()))
+    assert not report.same
+    assert report.difference > 1e-6
+
+
 def test_what_couples_the_rows_of_a_batch_is_named_and_exact():
     report = check(network(Centred(name="centred")))
     assert report.same and report.way == "layers only, since the model couples the rows of a batch"

@@ -286,6 +286,7 @@ class OwnScaling(keras.optimizers.LossScaleOptimizer):
     [
         lambda: OwnScaling(keras.optimizers.SGD(0.1)),
         lambda: keras.optimizers.LossScaleOptimizer(Halving(0.1)),
+        lambda: keras.optimizers.LossScaleOptimizer(keras.optimizers.Nadam(0.1)),
     ],
 )
 def test_methods_of_an_optimizer_that_only_keras_calls_are_called(make_optimizer):
@@ -297,6 +298,46 @@ def test_methods_of_an_optimizer_that_only_keras_calls_are_called(make_optimizer
         ended.append(model.get_weights())
     for one, other in zip(*ended, strict=True):
         np.testing.assert_allclose(other, one, rtol=1e-5, atol=1e-7)
+
+
+class WithHelp(keras.Model):
+    """Has a second output in a training."""
+
+    def __init__(self):
+        super().__init__()
+        self.hidden = keras.layers.Dense(5, "tanh")
+        self.last, self.help = keras.layers.Dense(1), keras.layers.Dense(1)
+
+    def call(self, inputs, training=False):
+        hidden = self.hidden(inputs)
+        return (self.last(hidden), self.help(hidden)) if training else self.last(hidden)
+
+
+def test_a_model_with_more_outputs_in_a_training_trains_as_in_keras():
+    def make():
+        model = WithHelp()
+        model.compile("sgd", ["mse", "mae"], loss_weights=[1.0, 0.3])
+        return model
+
+    check_trains_as_keras(make, lambda: (X, (Y, Y)))
+
+
+class Centralising(keras.optimizers.SGD):
+    """Changes some of the gradients, and takes the others as they are."""
+
+    def apply(self, grads, trainable_variables=None):
+        grads = [one - keras.ops.mean(one, 0) if one.ndim > 1 else one for one in grads]
+        return super().apply(grads, trainable_variables)
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_an_optimizer_that_changes_some_gradients_trains_as_in_keras(number):
+    def make():
+        model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2, "tanh")])
+        model.compile(Centralising(0.1), "mse")
+        return model
+
+    check_trains_as_keras(make, num_towers=number)
 
 
 PIXELS = RANDOM.normal(size=(40, 20, 1))  # Two towers have 20 rows each of 20 pixels.

@@ -322,11 +322,24 @@ class OfGraphs(keras.Model):
         return {"loss": loss}
 
 
-def test_gradients_that_need_a_graph_are_told():
+class Loops(keras.layers.Layer):
+    def call(self, inputs):
+        loop = tf.while_loop(
+            lambda *_: True, lambda x, y: (x, 2 * y), [inputs, inputs], maximum_iterations=2
+        )
+        return loop[1]
+
+
+def test_code_that_needs_a_graph_is_told():
     inputs = keras.Input((4,))
     model = OfGraphs(inputs, keras.layers.Dense(1)(inputs))
     model.compile("sgd")
-    with pytest.raises(ValueError, match=r"calls tf\.gradients, which needs a graph.*GradientTape"):
+    with pytest.raises(ValueError, match=r"needs a graph: it calls tf\.gradients.*GradientTape"):
+        fit(model, X, Y)
+    model = keras.Sequential([keras.Input((4,)), Loops(), keras.layers.Dense(1)])
+    model.compile("sgd", "mse", run_eagerly=False)
+    model.train_step = InTurnByHand.train_step.__get__(model)
+    with pytest.raises(ValueError, match="needs a graph: a loop's body returns another structure"):
         fit(model, X, Y)
 
 

@@ -38,10 +38,24 @@ def beyond_a_threshold(inputs):
     return layers.UnitNormalization(axis=-3)(hidden)
 
 
+def with_attention(inputs):
+    """Of rows without a time axis, Keras's attention is one of each row to all."""
+    hidden = layers.ReLU(threshold=5.0)(layers.Flatten()(inputs))
+    return layers.Attention()([hidden, hidden])
+
+
+def activated_together(inputs):
+    """A function of TensorFlow's, which divides by the norm of all numbers."""
+    hidden = layers.ReLU(threshold=5.0)(layers.Flatten()(inputs))
+    return layers.Activation(tf.math.l2_normalize)(hidden)
+
+
 # What operations between layers compute from a batch, whose rows meet or do not.
 MEETING = {
     "normalised": normalised,
     "beyond_a_threshold": beyond_a_threshold,
+    "with_attention": with_attention,
+    "activated_together": activated_together,
     "centred_logarithm": centred_logarithm,
     "clipped": clipped,
     "scaled": lambda inputs: inputs / ops.maximum(ops.max(inputs), 1.0),
