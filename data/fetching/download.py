@@ -10,6 +10,7 @@ import tarfile
 import tempfile
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
@@ -41,17 +42,20 @@ def download(name: str, folder: str | Path, *, base_url: str | None = None) -> P
         base_url: of a mirror, instead of the official address.
 
     Raises:
-        ValueError: the name is unknown, or a file is not the published one.
+        ValueError: the name is unknown, the address is none of the web, or a file is not the
+            published one.
         ConnectionError: the server cannot be reached, refuses, or stops midway.
     """
     check_choice("name", name, DATA_SETS)
     data_set = DATA_SETS[name]
+    address = data_set.base_url if base_url is None else base_url
+    check_address(address)
     target = Path(folder)
     make_folder(target)
     for leftover in target.glob(f"{UNPACKING}*"):  # Of a killed process.
         shutil.rmtree(leftover, ignore_errors=True)
     for file in data_set.files:
-        url = (base_url or data_set.base_url).rstrip("/") + "/" + file.name
+        url = address.rstrip("/") + "/" + file.name
         if file.unpacks_to is None:
             fetch(url, target / file.name, file)
         elif not (target / file.unpacks_to).is_dir():
@@ -61,6 +65,17 @@ def download(name: str, folder: str | Path, *, base_url: str | None = None) -> P
         elif is_published(target / file.name, file):  # Killed before it could remove it.
             (target / file.name).unlink()
     return target
+
+
+def check_address(address: str) -> None:
+    """Raises ValueError unless an address can be one of the web."""
+    expected = "expected an address such as https://example.org/files"
+    if not address.lower().startswith(("http://", "https://")):
+        raise ValueError(f"{expected}, received {address!r}.")
+    try:
+        urllib.parse.urlsplit(address)
+    except ValueError as error:
+        raise ValueError(f"{expected}, received {address!r}: {error}.") from error
 
 
 def fetch(url: str, path: Path, file: RemoteFile) -> Path:

@@ -240,6 +240,16 @@ def test_refused_connection_is_a_clear_error(tmp_path):
 
 
 @pytest.mark.usefixtures("publish")
+@pytest.mark.parametrize("url", ["", "nonsense", "data:,x", "file:///", "http://[::1/"])
+def test_an_address_that_is_none_of_the_web_is_refused_and_a_part_stays(tmp_path, url):
+    part = tmp_path / "thing.gz.part"
+    part.write_bytes(CONTENT[:1000])
+    with pytest.raises(ValueError, match=r"expected an address such as https://.*received '"):
+        download.download("thing", tmp_path, base_url=url)
+    assert part.read_bytes() == CONTENT[:1000]
+
+
+@pytest.mark.usefixtures("publish")
 @pytest.mark.parametrize("breaks_at", [0, 1000])
 def test_silent_server_is_a_clear_error(server, tmp_path, monkeypatch, breaks_at):
     monkeypatch.setattr(download, "TIMEOUT", 0.2)
