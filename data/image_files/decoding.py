@@ -33,6 +33,8 @@ PNG_COLOUR, PNG_PLAIN = 25, (0, 2)  # Where it has its kind of colour; grey and 
 PNG_TURNED = (b"eXIf", b"Raw profile type exif", b"tiff:Orientation")
 WEBP_FLAGS, WEBP_ANIMATED, WEBP_EXIF, WEBP_ALPHA = 20, 0x02, 0x08, 0x10  # (RFC 9649, 2.7.)
 EXTENDED_WEBP = b"VP8X"
+BMP_START, BMP_HEADER, BMP_DEPTH = b"BM", 14, 28  # Its size and its bits are at these places.
+GREYS = b"".join(bytes((level, level, level, 0)) for level in range(256))  # As a palette.
 CHANNELS = 3
 DCT = "INTEGER_ACCURATE"  # As Pillow and browsers; TensorFlow's own is off by up to 20 levels.
 ANY, PLAIN, JPEG = "any", "plain", "jpeg"
@@ -149,13 +151,17 @@ def decode(encoded: tf.Tensor, look: Look = USUAL) -> tf.Tensor:
         with tf.control_dependencies([check_webp(encoded)]):
             return on_background(tf.io.decode_webp(encoded)[0], look)
 
+    def of_other() -> tf.Tensor:
+        with tf.control_dependencies([check_bitmap(encoded)]):
+            return decode_plainly(encoded)
+
     pixels = tf.case(
         [
             (starts_with(encoded, JPEG_START), of_jpeg),
             (starts_with(encoded, PNG_START), of_png),
             (tf.equal(tf.strings.substr(encoded, 8, len(WEBP)), WEBP), of_webp),
         ],
-        default=lambda: decode_plainly(encoded),
+        default=of_other,
     )
     return tf.ensure_shape(pixels, [None, None, CHANNELS])
 
@@ -167,6 +173,19 @@ def check_webp(encoded: tf.Tensor) -> tf.Operation:
     flags = tf.bitwise.bitwise_and(flags, WEBP_ANIMATED | WEBP_ALPHA)
     is_unsafe = is_extended & tf.reduce_all(tf.equal(flags, WEBP_ANIMATED))
     return tf.debugging.Assert(~is_unsafe, ["an animated WebP; give it a picture, such as a frame"])
+
+
+def check_bitmap(encoded: tf.Tensor) -> tf.Operation:
+    """Fails for a BMP with colours in a palette, of which TensorFlow shows the numbers as greys."""
+
+    def has_colours() -> tf.Tensor:
+        head = tf.io.decode_raw(tf.strings.substr(encoded, 0, BMP_DEPTH + 1), tf.uint8)
+        palette = BMP_HEADER + tf.cast(head[BMP_HEADER], tf.int32)
+        is_grey = tf.equal(tf.strings.substr(encoded, palette, len(GREYS)), GREYS)
+        return tf.equal(head[BMP_DEPTH], 8) & ~is_grey
+
+    is_unread = tf.cond(starts_with(encoded, BMP_START), has_colours, lambda: False)
+    return tf.debugging.Assert(~is_unread, ["a BMP with a palette; save it as PNG"])
 
 
 def on_background(pixels: tf.Tensor, look: Look) -> tf.Tensor:

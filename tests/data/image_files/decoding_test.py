@@ -239,6 +239,16 @@ def test_a_grey_bitmap_keeps_its_level():
     assert set(np.unique(decode(tf.constant(encoded)))) == {77}
 
 
+def test_an_exported_graph_takes_no_numbers_of_a_palette_for_levels():
+    graph = tf.function(decode, input_signature=[tf.TensorSpec([], tf.string)])
+    for mode in ("L", "RGB"):
+        image = Image.new(mode, (9, 5), "grey")
+        assert (graph(tf.constant(encode(image, "BMP"))).numpy() == 128).all()
+    palette = encode(Image.new("RGB", (9, 5), COLOUR).convert("P"), "BMP")
+    with pytest.raises(tf.errors.InvalidArgumentError, match="a BMP with a palette"):
+        graph(tf.constant(palette))
+
+
 @pytest.mark.parametrize("mode", ["RGB", "RGBA"])
 def test_an_exported_graph_takes_no_animation_that_tensorflow_writes_out_of_bounds(mode):
     frames = [Image.new(mode, (40, 30), colour) for colour in ("red", "green", "blue")]
