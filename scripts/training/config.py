@@ -44,7 +44,10 @@ def read_config(path: Path, kind: type) -> dict[str, Any]:
 
 def parse_file(path: Path) -> Mapping[str, Any]:
     """Returns the content of a TOML or YAML file."""
-    text = path.read_text(encoding="utf-8-sig")
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"it is not in UTF-8 ({error.reason}). Save it as UTF-8.") from error
     if path.suffix.lower() in YAML_SUFFIXES:
         yaml = import_extra("yaml", "yaml", f"{path} is a YAML file (TOML needs no library)")
         try:

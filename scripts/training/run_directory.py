@@ -248,10 +248,11 @@ def check_same(before: dict[str, Any], now: dict[str, Any], directory: RunDirect
 
 def different_fields(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     """Returns the differences between two runs' fields; only `epochs` may differ."""
+    now = json.loads(json.dumps(now))  # As the record of a run has them.
     return [
         f"{name}: {before.get(name, 'absent')} before, {now.get(name, 'absent')} now"
         for name in {**before, **now}
-        if name != "epochs" and before.get(name) != json.loads(json.dumps(now.get(name)))
+        if name != "epochs" and before.get(name) != now.get(name)
     ]
 
 

@@ -151,6 +151,14 @@ WRONG = {
 }
 
 
+def test_a_file_that_is_not_in_utf_8_is_told(tmp_path, capsys):
+    path = tmp_path / "run.toml"
+    path.write_text('recipe = "shapes"', encoding="utf-16")
+    assert main(["train", "--config", str(path)]) == 2
+    error = capsys.readouterr().err
+    assert f"{path}: it is not in UTF-8 (" in error and "Save it as UTF-8." in error
+
+
 @pytest.mark.parametrize("name", WRONG)
 def test_wrong_files_are_refused_by_name(name, write, capsys):
     text, expected = WRONG[name]

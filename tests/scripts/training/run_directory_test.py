@@ -105,6 +105,8 @@ def test_a_run_from_before_a_field_goes_on_with_what_it_meant(tmp_path, monkeypa
     assert directory.find_run(now(max_repeats=0))["fields"]["max_repeats"] == 0
     with pytest.raises(ValueError, match="max_repeats: 0 before, 9 now"):
         directory.find_run(now(max_repeats=9))
+    with pytest.raises(ValueError, match=r"max_repeats: 0 before, \[9, 8\] now"):
+        directory.find_run(now(max_repeats=(9, 8)))
     with pytest.raises(ValueError, match=r"before, stories now\. Use") as error:
         directory.find_run({**now(context=1), "recipe": "stories"})
     assert "context" not in str(error.value)
