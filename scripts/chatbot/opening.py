@@ -75,8 +75,6 @@ def decode_with(session: Session, options: DecodingOptions, *, tune: bool) -> di
         raise ValueError(
             f"A run of {recipe.name} gives no answers to decode or rerank; leave these options out."
         )
-    if tune:
-        check_tuning(options)
     chatbot = make_answerer(recipe, session.model, session.data.text, options)
     found = {}
     if tune and isinstance(chatbot, Reranker):

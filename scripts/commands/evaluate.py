@@ -22,7 +22,7 @@ def run(options: EvaluateOptions) -> int:
     """Prints the metrics, and with --json as one object in the last line."""
     import_tensorflow_quietly()
     from towers.scripts.chatbot.answer_metrics import import_bleu
-    from towers.scripts.chatbot.opening import decode_with
+    from towers.scripts.chatbot.opening import check_tuning, decode_with
     from towers.scripts.classifying.confusion import count_confusions, describe
     from towers.scripts.classifying.predictions import check_images, check_one_label
     from towers.scripts.training.run_directory import RunDirectory
@@ -30,6 +30,8 @@ def run(options: EvaluateOptions) -> int:
     from towers.scripts.training.saved_run import dynamically, open_evaluation
 
     with wrong_input():
+        if options.tune:
+            check_tuning(options.decoding)
         if options.classes:
             check_images(options.run_dir, "--classes")
         session, checkpoint = open_evaluation(options)

@@ -143,6 +143,11 @@ def test_what_cannot_rerank_is_refused(runs, name):
         call(runs)
 
 
+def test_a_search_without_a_second_run_is_refused_before_the_run_is_read(tmp_path, capsys):
+    assert main(["evaluate", str(tmp_path / "nowhere"), "--tune"]) == 2
+    assert "--tune searches for the weight of the --mmi run" in capsys.readouterr().err
+
+
 def test_a_model_that_reranks_does_not_chat(runs, capsys):
     assert main(["chat", str(runs("answers")), "--ask", "hello"]) == 2
     assert "trained with direction=answers" in capsys.readouterr().err
