@@ -183,8 +183,12 @@ def needs_trace(layer: Any, repeated_rows: str) -> bool:
 
 def may_couple(layer: keras.layers.Layer) -> bool:
     """Returns whether rows may meet in a layer of Keras's: by its axis, kind or activation."""
-    axes = tf.nest.flatten(getattr(layer, "axis", None))
-    is_along_rows = any(isinstance(one, int) and (one == 0 or one < -1) for one in axes)
+    given = tf.nest.flatten(arguments_of([layer]))
+    is_flat = any(isinstance(one, keras.KerasTensor) and one.ndim < 2 for one in given)
+    axes = tf.nest.flatten([getattr(layer, name, None) for name in ("axis", "attention_axes")])
+    axes += [-1] if isinstance(layer, keras.layers.Activation) else []
+    numbers = [one for one in axes if isinstance(one, int)]
+    is_along_rows = any(one == 0 or one < -1 or is_flat for one in numbers)
     functions = [one for one in vars(layer).values() if callable(one) and is_of(one, "tensorflow.")]
     are_known = all(ACTIVATIONS.fullmatch(getattr(one, "__name__", "")) for one in functions)
     is_attention = isinstance(layer, keras.layers.Attention)  # Of rows of numbers, to each other.

@@ -44,6 +44,19 @@ def with_attention(inputs):
     return layers.Attention()([hidden, hidden])
 
 
+def across_heads(inputs):
+    """Multi-head attention along the rows."""
+    hidden = layers.Reshape((4, 1, 3))(layers.ReLU(threshold=5.0)(inputs))
+    return layers.MultiHeadAttention(1, 2, attention_axes=(0,))(hidden, hidden)
+
+
+def of_one_number(inputs):
+    """The last axis of a tensor with one number for each row is that of the rows."""
+    hidden = layers.ReLU(threshold=5.0)(layers.Flatten()(inputs))
+    number = layers.Reshape(())(layers.Dense(1, use_bias=False)(hidden))
+    return layers.Reshape((1,))(layers.Activation("softmax")(number))
+
+
 def activated_together(inputs):
     """A function of TensorFlow's, which divides by the norm of all numbers."""
     hidden = layers.ReLU(threshold=5.0)(layers.Flatten()(inputs))
@@ -55,6 +68,8 @@ MEETING = {
     "normalised": normalised,
     "beyond_a_threshold": beyond_a_threshold,
     "with_attention": with_attention,
+    "across_heads": across_heads,
+    "of_one_number": of_one_number,
     "activated_together": activated_together,
     "centred_logarithm": centred_logarithm,
     "clipped": clipped,
