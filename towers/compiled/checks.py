@@ -46,7 +46,8 @@ COUNTS = ("batch_size", "steps", "steps_per_epoch", "validation_batch_size", "va
 WORDS = {"verbose": ("auto",), "shuffle": ("batch",)}
 REDUCTIONS = ("sum", "sum_over_batch_size", "mean", "mean_with_sample_weight")
 # Functions of Keras that return no value for each example, or one that depends on the others.
-OF_A_BATCH = ("circle", "dice", "tversky")
+# Those of hinges take labels of 0 and 1 for such of -1 and 1, if all of the batch are.
+OF_A_BATCH = ("circle", "dice", "hinge", "squared_hinge", "tversky")
 # Those whose labels have an axis less than the outputs, which they check; others compare elements.
 OF_CLASSES = ("ctc", "sparse_categorical_crossentropy")
 # Those that bring labels [rows] and outputs [rows, 1] to one rank.
@@ -373,8 +374,7 @@ def is_of_keras(metric: keras.metrics.Metric) -> bool:
     """Returns whether Keras wrote the metric, and the function by rows that it wraps."""
     if type(metric) is keras.metrics.MeanMetricWrapper:
         fn, _ = metric_function(metric)
-        by_rows = inspect.isfunction(fn) and fn.__name__ not in OF_A_BATCH
-        return by_rows and is_of(fn, "keras.src.")
+        return inspect.isfunction(fn) and is_of(fn, "keras.src.")
     return type(metric) in ALL_OBJECTS
 
 
@@ -382,14 +382,14 @@ def is_by_rows(metric: keras.metrics.Metric, has_flat_labels: bool, line_up: boo
     """Returns whether a metric of Keras's surely has a value for each row.
 
     It has none if it reduces another axis than the last one, nor a mean if labels and outputs do
-    not line up. Some, such as `Hinge`, compare labels [rows] with each row of the outputs
+    not line up. Some, such as `Poisson`, compare labels [rows] with each row of the outputs
     [rows, 1], or take their maximum over the rows, such as `CategoricalAccuracy`.
     """
     if not isinstance(metric, keras.metrics.MeanMetricWrapper):
         return line_up or not isinstance(metric, keras.metrics.Mean)
     fn, options = metric_function(metric)
-    if options.get("axis", -1) != -1:
-        return False
     name = getattr(fn, "__name__", "")
+    if options.get("axis", -1) != -1 or name in OF_A_BATCH:
+        return False
     is_ranked = line_up and (not has_flat_labels or name in RANKED)
     return is_ranked or name.startswith("sparse_")

@@ -27,7 +27,12 @@ ROWS = 211  # A prime that hardly any axis has but that of rows.
 WITHIN = re.compile("Cum(sum|prod)|(Log)?Softmax|TopKV2|Unique(V2|WithCounts)?")
 TELLS = re.compile("Shape(N)?|Size|Rank|Unpack|(Strided)?Slice|Split(V)?|TensorList.*")
 # Ops whose results have as many rows as the values say, and those that run any Python code.
-COUNTS = re.compile("Where|Unique.*|DynamicPartition|ListDiff|NonMaxSuppression.*|Ragged.*")
+COUNTS = re.compile(
+    "Where|Unique.*|DynamicPartition|ListDiff|NonMaxSuppression.*|Ragged.*|String(Split.*|NGrams)|"
+    "UnicodeDecode.*"
+)
+PADS = "RaggedTensorToTensor"  # To the longest row, unless their length is given.
+PARTITION = "/RowPartition"  # In the names of ops that only say where ragged rows begin.
 PYTHON = re.compile("(Eager)?PyFunc(Stateless)?")
 HANDLES = (tf.variant, tf.resource)
 FEW = 4  # Rows with which a trace is run.
@@ -94,7 +99,7 @@ def follows_from_all(out: Sequence[tf.Tensor], inputs: Sequence[tf.Tensor]) -> b
 
 def rows_of(outcome: Outcome) -> list[tf.Tensor]:
     """Returns the tensors that have rows and that a call returns or keeps."""
-    return list(filter(may_have_rows, filter(is_differentiable, outcome.own_tensors())))
+    return list(filter(may_have_rows, outcome.own_tensors()))
 
 
 def numbers_of(outcome: Outcome) -> list[tf.Tensor]:
@@ -325,13 +330,15 @@ def reduces(operation: tf.Operation, counted: Container[int]) -> bool:
     given, made = operation.inputs, operation.outputs
     is_of_counted = any(id(one) in counted for one in given)
     is_of_rows = any(map(has_rows, given)) and not TELLS.fullmatch(operation.type)
-    if not (is_of_rows or is_of_counted):
+    if PARTITION in operation.name or not (is_of_rows or is_of_counted):
         return False
     if PYTHON.fullmatch(operation.type):
         return True
     if WITHIN.fullmatch(operation.type):
         axis: Any = tf.get_static_value(given[1]) if operation.type.startswith("Cum") else -1
         return axis is None or has_rows(given[0], int(axis))
+    if operation.type == PADS and made[0].shape.rank:
+        return not made[0].shape[1:].is_fully_defined()
     known = [one.shape.is_fully_defined() and one.dtype not in HANDLES for one in made]
     return bool(made) and all(known) and not any(map(has_rows, made))
 

@@ -134,3 +134,37 @@ def test_rows_that_meet_where_nothing_is_trained_are_evaluated_as_in_keras(capsy
     expected = model.evaluate(rows, Y, **options)
     received = towers.evaluate(model, rows, Y, towers=tower_devices(2), **options)
     np.testing.assert_allclose(received, expected, rtol=1e-12)
+
+
+def of_texts():
+    words = layers.TextVectorization(vocabulary=list("abcdef"))
+    model = keras.Sequential([keras.Input((), dtype="string"), words, layers.Embedding(9, 4),
+                              layers.GlobalAveragePooling1D(), layers.Dense(2)])  # fmt: skip
+    model.compile(keras.optimizers.SGD(0.1), "mse")
+    return model
+
+
+def test_texts_that_are_padded_to_the_longest_of_a_batch_train_as_in_keras():
+    texts = [" ".join("abcdef"[: 1 + number % 6]) for number in range(20)]
+    texts[:8] = ["a b c"] * 8
+    check_trains_as_keras(of_texts, lambda: (tf.constant(texts), Y))
+
+
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
+def test_hinges_take_labels_of_0_and_1_as_keras_does(loss):
+    """As -1 and 1, if all of the batch are 0 or 1."""
+    labels = np.ones((20, 2))
+    labels[::5] = [[0, -1]]
+
+    def make():
+        model = keras.Sequential([keras.Input((4,)), layers.Dense(2)])
+        model.compile(keras.optimizers.SGD(0.1), loss, metrics=["hinge"])
+        return model
+
+    check_trains_as_keras(make, lambda: (X[:, :, 0], labels))
+
+
+def test_spectrograms_with_a_floor_below_the_loudest_of_a_batch_are_traced():
+    inputs = keras.Input((4000,))
+    model = keras.Model(inputs, layers.Flatten()(layers.MelSpectrogram()(inputs)))
+    assert needs_trace(model, "sum")

@@ -6,7 +6,7 @@ import tensorflow as tf
 from keras import layers, ops
 
 from tests.helpers import tower_devices
-from towers.layers.asking import CUT, ask
+from towers.layers.asking import CUT, ask, needs_trace
 from towers.layers.part import Call
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -107,3 +107,36 @@ def test_a_trace_shows_whether_rows_meet(name):
     call = Call(layer, Of.__call__, (tf.constant(X),), {})
     answer = ask(call, tower_devices(2))
     assert (answer.way == CUT) == (name in APART), answer.reason
+
+
+TEXTS = tf.constant(["a b c"] * 8)  # All are the longest.
+
+
+def split(texts):
+    return tf.strings.split(texts).to_tensor()
+
+
+def characters(texts):
+    return tf.strings.unicode_decode(texts, "UTF-8").to_tensor()
+
+
+def vectorization(**options):
+    return layers.TextVectorization(vocabulary=["a", "b"], **options)
+
+
+@pytest.mark.parametrize(
+    ("make", "is_cut"),
+    [
+        (vectorization, False),
+        (lambda: vectorization(output_sequence_length=4), True),
+        (lambda: vectorization(output_mode="multi_hot"), True),
+        (lambda: Of(split), False),
+        (lambda: Of(characters), False),
+    ],
+)
+def test_texts_are_not_padded_to_the_longest_of_some(make, is_cut):
+    layer = make()
+    layer.build((None,))
+    call = Call(layer, layers.Layer.__call__, (TEXTS,), {})
+    answer = ask(call, tower_devices(2), traces=needs_trace(layer, "sum"))
+    assert (answer.way == CUT) == is_cut, answer.reason
