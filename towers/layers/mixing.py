@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import re
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -41,7 +41,7 @@ MARKS = (1, 2, 3, 4), (6, 7, 3, 4), (1, 2, 8, 9)  # Of the rows; a half has othe
 MOVES = re.compile(
     "Reverse.*|Roll|Gather.*|(Strided)?Slice|Concat.*|Pack|(MirrorPad|Pad).*|Transpose|Reshape|"
     "Tile|ScatterNd.*|TensorScatter.*|.*Segment.*|(Batch)?MatMul.*|Einsum|(Depthwise)?Conv.*|"
-    "(Max|Avg)Pool.*|Dilation.*|(Space|Batch|Depth)To(Batch|Space|Depth).*|ExtractImagePatches"
+    "(Max|Avg)Pool.*|Dilation.*|ExtractImagePatches"
 )
 # Of what kind numbers are that follow from rows: each from its own; sums or means of them; others.
 EACH, SUMS, OTHER = "each", "sums", "other"
@@ -231,12 +231,24 @@ def meets(
     before, first, second = whole.numpy(), with_first.numpy(), with_second.numpy()
     if not axes:
         return not near(before, first) or not near(before, second)
-    for axis in axes:
-        halves = [np.array_split(one, 2, axis) for one in (before, first, second)]
-        (upper, lower), (_, lower_then), (upper_then, _) = halves
-        if not near(upper, upper_then) or not near(lower, lower_then):
-            return True
-    return False
+
+    def are_apart(axis: int, halves: Callable[[np.ndarray, int], list[np.ndarray]]) -> bool:
+        three = (halves(one, axis) for one in (before, first, second))
+        (upper, lower), (_, lower_then), (upper_then, _) = three
+        return near(upper, upper_then) and near(lower, lower_then)
+
+    return not all(are_apart(axis, in_blocks) or are_apart(axis, in_turn) for axis in axes)
+
+
+def in_blocks(values: np.ndarray, axis: int) -> list[np.ndarray]:
+    """Returns both halves of the rows, where all that is of one row stands together."""
+    return np.array_split(values, 2, axis)
+
+
+def in_turn(values: np.ndarray, axis: int) -> list[np.ndarray]:
+    """Returns both halves of the rows, where these take turns, as in a dilated convolution."""
+    first = np.moveaxis(values, axis, 0)
+    return np.array_split(first.reshape(-1, FEW, first[0].size), 2, 1)
 
 
 @contextlib.contextmanager
