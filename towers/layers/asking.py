@@ -59,20 +59,23 @@ ELEMENTWISE = re.compile(
     "Relu6?|Sigmoid|Silu|Softplus|Square|Subtract|Tanh"
 )
 # Functions of TensorFlow's by which layers of Keras's activate, and layers of Keras's that compute
-# each row from itself, unless along an axis of the rows. A trace tells of all others.
+# each row from itself, unless along an axis of the rows, or in which any rows show that they meet.
+# A trace, which is slow, tells of all others.
 ACTIVATIONS = re.compile(
     "relu6?|[sg]?elu|leaky_relu(_v2)?|silu|swish|sigmoid|tanh|soft(plus|sign)|(log_)?softmax(_v2)?"
 )
 BY_ROWS = re.compile(
-    "Activation|ActivityRegularization|Add|(Adaptive|Global)?(Average|Max)Pooling.D|Average|"
-    "(Alpha|Gaussian)?Dropout|BatchNormalization|Bidirectional|CategoryEncoding|CenterCrop|"
-    "Concatenate|((Depthwise|Separable)?Conv|Cropping|UpSampling|ZeroPadding).D(Transpose)?|Dense|"
-    "Discretization|Dot|ELU|EinsumDense|(Reversible)?Embedding|Flatten|Functional|GaussianNoise|"
-    "(Group|Layer|RMS|Spectral|Unit)?Normalization|GroupedQueryAttention|Hashing|Identity|"
-    "InputLayer|(Integer|String)Lookup|(LSTM|GRU|SimpleRNN|ConvLSTM.D)(Cell)?|LeakyReLU|Masking|"
-    "Maximum|Minimum|MultiHeadAttention|Multiply|P?ReLU|Permute|RNN|RandomElasticTransform|"
-    "RepeatVector|Rescaling|Reshape|Resizing|STFTSpectrogram|Sequential|Softmax|"
-    "SpatialDropout.D|StackedRNNCells|Subtract|TimeDistributed"
+    "Activation|ActivityRegularization|Add|(Adaptive|Global)?(Average|Max)Pooling.D|AugMix|"
+    "AutoContrast|Average|(Alpha|Gaussian)?Dropout|BatchNormalization|Bidirectional|"
+    "CategoryEncoding|CenterCrop|Concatenate|ContrastLimitedAdaptiveHistogramEqualization|"
+    "((Depthwise|Separable)?Conv|Cropping|UpSampling|ZeroPadding).D(Transpose)?|CutMix|Dense|"
+    "Discretization|Dot|ELU|EinsumDense|(Reversible)?Embedding|Equalization|Flatten|Functional|"
+    "GaussianNoise|(Group|Layer|RMS|Spectral|Unit)?Normalization|GroupedQueryAttention|"
+    "HashedCrossing|Hashing|Identity|InputLayer|(Integer|String)Lookup|LeakyReLU|Masking|"
+    "(LSTM|GRU|SimpleRNN|ConvLSTM.D)(Cell)?|Maximum|Minimum|MixUp|MultiHeadAttention|Multiply|"
+    "P?ReLU|Permute|Pipeline|RNN|Rand(Augment|om.*)|RepeatVector|Rescaling|Reshape|Resizing|"
+    "STFTSpectrogram|Sequential|Softmax|Solarization|SpatialDropout.D|StackedRNNCells|Subtract|"
+    "TimeDistributed"
 )
 COUPLES = "couples the rows of a batch"
 CHAINED = "returns or keeps a tensor and another one that follows from it"
@@ -196,17 +199,19 @@ def needs_trace(layer: Any, repeated_rows: str) -> bool:
 def may_couple(layer: keras.layers.Layer) -> bool:
     """Returns whether rows may meet in a layer of Keras's: by its kind, axes or activation."""
     given = tf.nest.flatten(arguments_of([layer]))
-    is_flat = any(isinstance(one, keras.KerasTensor) and one.ndim < 2 for one in given)
+    fewest = min((one.ndim for one in given if isinstance(one, keras.KerasTensor)), default=None)
     axes = tf.nest.flatten([getattr(layer, name, None) for name in ("axis", "attention_axes")])
     axes += [-1] if isinstance(layer, keras.layers.Activation) else []
     numbers = [one for one in axes if isinstance(one, int)]
-    is_along_rows = any(one == 0 or one < -1 or is_flat for one in numbers)
+    is_along_rows = any(one == 0 or one < -1 or fewest == 1 for one in numbers)
     functions = [one for one in vars(layer).values() if callable(one) and is_of(one, "tensorflow.")]
     are_known = all(ACTIVATIONS.fullmatch(getattr(one, "__name__", "")) for one in functions)
-    is_known = BY_ROWS.fullmatch(type(layer).__name__)
+    is_known = bool(BY_ROWS.fullmatch(type(layer).__name__))
+    if isinstance(layer, keras.layers.Attention):  # Of rows without a time, all attend to all.
+        is_known = fewest is not None and fewest > 2
     if isinstance(layer, keras.layers.TextVectorization):  # It pads to the longest of a batch.
         config = layer.get_config()
-        is_known = config["output_mode"] != "int" or config["output_sequence_length"]
+        is_known = config["output_mode"] != "int" or bool(config["output_sequence_length"])
     return is_along_rows or not are_known or not is_known
 
 
