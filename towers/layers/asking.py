@@ -75,7 +75,7 @@ BY_ROWS = re.compile(
     "(LSTM|GRU|SimpleRNN|ConvLSTM.D)(Cell)?|Maximum|Minimum|MixUp|MultiHeadAttention|Multiply|"
     "P?ReLU|Permute|Pipeline|RNN|Rand(Augment|om.*)|RepeatVector|Rescaling|Reshape|Resizing|"
     "STFTSpectrogram|Sequential|Softmax|Solarization|SpatialDropout.D|StackedRNNCells|Subtract|"
-    "TimeDistributed"
+    "TFD(Cast|Concat|Identity)|TimeDistributed"
 )
 COUPLES = "couples the rows of a batch"
 CHAINED = "returns or keeps a tensor and another one that follows from it"

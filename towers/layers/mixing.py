@@ -32,7 +32,8 @@ COUNTS = re.compile(
     "UnicodeDecode.*"
 )
 PADS = "RaggedTensorToTensor"  # To the longest row, unless their length is given.
-PARTITION = "/RowPartition"  # In the names of ops that only say where ragged rows begin.
+# The names of ops that only say where ragged rows begin, or how far a count goes.
+SIZES = re.compile(r".*/(RowPartition|bincount/(?!DenseBincount)).*")
 PYTHON = re.compile("(Eager)?PyFunc(Stateless)?")
 HANDLES = (tf.variant, tf.resource)
 FEW = 4  # Rows with which a trace is run.
@@ -128,7 +129,11 @@ def meetings_in(call: Call, graph: tf.Graph, inputs: Sequence[tf.Tensor]) -> lis
         graph: the trace with `ROWS` rows.
         inputs: the rows in it.
     """
-    found = {one.name: one for one in following_from(inputs, graph) if one.shape.is_fully_defined()}
+    found = {
+        one.name: one
+        for one in following_from(inputs, graph)
+        if one.shape.is_fully_defined() and not SIZES.fullmatch(one.op.name)
+    }
     names: list[str] = []
     scope = CallScope(0)
     scope.state_mapping.update(moved_weights(call.layer, with_states=True))
@@ -342,7 +347,7 @@ def reduces(operation: tf.Operation, counted: Container[int]) -> bool:
     given, made = operation.inputs, operation.outputs
     is_of_counted = any(id(one) in counted for one in given)
     is_of_rows = any(map(has_rows, given)) and not TELLS.fullmatch(operation.type)
-    if PARTITION in operation.name or not (is_of_rows or is_of_counted):
+    if SIZES.fullmatch(operation.name) or not (is_of_rows or is_of_counted):
         return False
     if PYTHON.fullmatch(operation.type):
         return True
@@ -370,7 +375,7 @@ def carries(operation: tf.Operation, body: Any) -> bool:
         for one in body.get_operations()
         if any(id(given) in lists or has_rows(given) for given in one.inputs)
         for made in one.outputs
-        if one.type not in SHAPES and not may_have_rows(made)
+        if one.type not in SHAPES and not may_have_rows(made) and made.dtype not in HANDLES
     ]
     for before, after in zip(body.inputs, body.outputs, strict=True):
         items = [one for user in before.consumers() for one in user.outputs]

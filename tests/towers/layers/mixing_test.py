@@ -99,6 +99,12 @@ APART = {
     "rows one by one": processed,
     "some rows": patched,
     "dilated": dilated,
+    "counted": lambda x: tf.math.bincount(
+        tf.cast(tf.abs(x) * 3, tf.int32), minlength=9, maxlength=9, axis=-1, dtype=x.dtype
+    ),
+    "scan of a row": lambda x: tf.transpose(
+        ops.scan(lambda kept, one: (kept + one, kept), ops.zeros_like(x[:, 0]), tf.transpose(x))[1]
+    ),
     "pooling of a row": lambda x: x + tf.nn.max_pool1d(far(x)[..., None], 3, 1, "SAME")[..., 0],
     "loop over numbers": lambda x: tf.while_loop(
         lambda index, _: index < 3, lambda index, rows: (index + 1, rows / 2), (0, x)
