@@ -129,11 +129,7 @@ def meetings_in(call: Call, graph: tf.Graph, inputs: Sequence[tf.Tensor]) -> lis
         graph: the trace with `ROWS` rows.
         inputs: the rows in it.
     """
-    found = {
-        one.name: one
-        for one in following_from(inputs, graph)
-        if one.shape.is_fully_defined() and not SIZES.fullmatch(one.op.name)
-    }
+    found = {one.name: one for one in following_from(inputs, graph) if one.shape.is_fully_defined()}
     names: list[str] = []
     scope = CallScope(0)
     scope.state_mapping.update(moved_weights(call.layer, with_states=True))
@@ -168,7 +164,8 @@ def following_from(tensors: Sequence[tf.Tensor], graph: tf.Graph) -> list[tf.Ten
     operations: list[Any] = graph.get_operations()
     known, found = set(map(id, tensors)), []
     for operation in operations:
-        if any(id(one) in known for one in operation.inputs):
+        is_size = SIZES.fullmatch(operation.name)
+        if not is_size and any(id(one) in known for one in operation.inputs):
             known.update(map(id, operation.outputs))
             found += [one for one in operation.outputs if one.dtype not in (*HANDLES, tf.string)]
     return found
@@ -333,7 +330,8 @@ def counted_in(graph: tf.Graph) -> set[int]:
     found = set[int]()
     for operation in operations:
         is_first = COUNTS.fullmatch(operation.type) and any(map(has_rows, operation.inputs))
-        if is_first or any(id(one) in found for one in operation.inputs):
+        is_even = operation.type == PADS and not pads(operation)
+        if not is_even and (is_first or any(id(one) in found for one in operation.inputs)):
             found.update(id(x) for x in operation.outputs if not x.shape.is_fully_defined())
     return found
 
@@ -354,10 +352,16 @@ def reduces(operation: tf.Operation, counted: Container[int]) -> bool:
     if WITHIN.fullmatch(operation.type):
         axis: Any = tf.get_static_value(given[1]) if operation.type.startswith("Cum") else -1
         return axis is None or has_rows(given[0], int(axis))
-    if operation.type == PADS and made[0].shape.rank:
-        return not made[0].shape[1:].is_fully_defined()
+    if operation.type == PADS:
+        return pads(operation)
     known = [one.shape.is_fully_defined() and one.dtype not in HANDLES for one in made]
     return bool(made) and all(known) and not any(map(has_rows, made))
+
+
+def pads(operation: tf.Operation) -> bool:
+    """Returns whether an operation of `PADS` makes all rows as long as the longest."""
+    shape = operation.outputs[0].shape
+    return not shape.rank or not shape[1:].is_fully_defined()
 
 
 def carries(operation: tf.Operation, body: Any) -> bool:
