@@ -29,7 +29,7 @@ from towers.ground.private_apis import (
 )
 from towers.layers.draws import draws_by_row, numbers_kept
 from towers.layers.held import is_plain
-from towers.layers.mixing import mixes_gradients, mixes_rows
+from towers.layers.mixing import mixes_rows
 from towers.layers.moved import (
     alike_until,
     doubled,
@@ -169,10 +169,7 @@ def ask_gradient(call: Call, devices: Sequence[str], *, with_all: bool) -> tuple
         warnings.simplefilter("ignore")
         large, small = part.outcome(CallScope(0)).outputs
         found = fitting_ways(call, devices, with_all=with_all)
-        is_mixed = mixes_gradients(call)
-    couples = (
-        is_mixed or isinstance(found, str) or not all(map(is_of_rows, found[: 2 * len(large)]))
-    )
+    couples = isinstance(found, str) or not all(map(is_of_rows, found[: 2 * len(large)]))
     return couples, all(map(is_multiple, large, small))
 
 

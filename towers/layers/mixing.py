@@ -71,12 +71,6 @@ def mixes_rows(call: Call) -> bool:
     return any(depends_on(one, met) for one in out)
 
 
-def mixes_gradients(gradient: Call) -> bool:
-    """Returns whether a trace shows that all rows enter in the gradient of one; see `Call`."""
-    inputs, outcome = trace_of_many(gradient)
-    return follows_from_all(rows_of(outcome), inputs)
-
-
 def trace_of_many(call: Call) -> tuple[list[tf.Tensor], Outcome]:
     """Returns what is cut, and what comes out, in a trace of a call with `ROWS` rows.
 
