@@ -28,8 +28,9 @@ from towers.ground.private_apis import (
     metrics_by_output,
     takes_training,
 )
-from towers.layers.asking import CUT, ask, needs_trace
+from towers.layers.asking import CUT, ask
 from towers.layers.part import Call
+from towers.layers.plain import needs_trace
 from towers.layers.rows import CONCATENATE, MEAN, SUM, Way
 from towers.layers.values import Values
 from towers.saving.checkpoint_files import tensorflow_variable

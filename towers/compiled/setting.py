@@ -33,8 +33,8 @@ from towers.ground.private_apis import (
     flatten_layers,
     takes_training,
 )
-from towers.layers.asking import needs_trace
 from towers.layers.held import counts_kept, switches_of
+from towers.layers.plain import needs_trace
 from towers.variables.tower_scope import is_of
 
 AUTO = 16  # Steps of a call: what is left of the host's time for a call is small.

@@ -30,7 +30,7 @@ from towers.ground.private_apis import (
     run_code,
     twin_of,
 )
-from towers.layers.asking import CUT, INSIDE, WHOLE, Answer, ask, needs_trace, not_cut
+from towers.layers.asking import CUT, INSIDE, WHOLE, Answer, ask, not_cut
 from towers.layers.companions import logits_kept, logits_left
 from towers.layers.gradient import Towers
 from towers.layers.held import (
@@ -44,6 +44,7 @@ from towers.layers.held import (
 )
 from towers.layers.known import Known
 from towers.layers.part import Call, Outcome
+from towers.layers.plain import needs_trace
 from towers.layers.reads import tapes_counted
 from towers.layers.rows import CONCATENATE, Cut, Way, even_cut, is_differentiable, parts_of
 from towers.layers.scope import CallScope

@@ -9,7 +9,7 @@ from keras import layers, ops
 import towers
 from tests.helpers import tower_devices
 from tests.towers.compiled.fit_test import check_trains_as_keras
-from towers.layers.asking import needs_trace
+from towers.layers.plain import needs_trace
 
 pytestmark = pytest.mark.usefixtures("float64")
 RANDOM = np.random.default_rng(6)

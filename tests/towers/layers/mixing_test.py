@@ -6,8 +6,9 @@ import tensorflow as tf
 from keras import layers, ops
 
 from tests.helpers import tower_devices
-from towers.layers.asking import CUT, ask, needs_trace
+from towers.layers.asking import CUT, ask
 from towers.layers.part import Call
+from towers.layers.plain import needs_trace
 
 pytestmark = pytest.mark.usefixtures("float64")
 X = np.random.default_rng(6).normal(size=(8, 6))
@@ -79,6 +80,18 @@ def patched(x):
     return tf.tensor_scatter_nd_update(x, places, 2 * tf.gather_nd(x, places))
 
 
+def as_wide_as_the_largest(x):
+    """Takes means of counts, which go as far as the largest number of the batch."""
+    counts = tf.math.bincount(tf.cast(tf.maximum(x, 0), tf.int32), axis=-1, dtype=x.dtype)
+    return x + tf.reduce_mean(counts, 1, keepdims=True)
+
+
+def in_a_scope(x):
+    """Has the name of one of TensorFlow's own."""
+    with tf.name_scope("bincount"):
+        return x + tf.reduce_max(far(x))
+
+
 MEETING = {
     "sum of some": lambda x: x - tf.reduce_sum(tf.boolean_mask(x, x[:, 0] > FAR), 0),
     "number of some": lambda x: x / (1.0 + tf.cast(tf.shape(tf.where(x > FAR))[0], x.dtype)),
@@ -88,6 +101,8 @@ MEETING = {
     "pooling": lambda x: x + tf.nn.max_pool1d(far(x)[None], 3, 1, "SAME")[0],
     "averages": lambda x: x + tf.nn.avg_pool1d(far(x)[None], 3, 1, "SAME")[0],
     "python": by_python,
+    "counts": as_wide_as_the_largest,
+    "scope": in_a_scope,
 }
 APART = {
     "rows one by one": processed,
