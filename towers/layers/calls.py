@@ -30,7 +30,7 @@ from towers.ground.private_apis import (
     run_code,
     twin_of,
 )
-from towers.layers.asking import CUT, INSIDE, WHOLE, Answer, ask, not_cut
+from towers.layers.asking import CUT, INSIDE, WHOLE, Answer, ask, not_cut, summary
 from towers.layers.companions import logits_kept, logits_left
 from towers.layers.gradient import Towers
 from towers.layers.held import (
@@ -58,11 +58,11 @@ MEAN_METRIC = Hook(keras.metrics.Mean, "update_state")
 OPTIONAL = Hook(tf.experimental.Optional, "from_value")
 REPEATED_ROWS = ("sum", "keras")
 CHANGES = "changes its attributes in its calls"
-# What TensorFlow says of what does not run without a graph, and what does.
+# What TensorFlow says of what may not run without a graph, and the remedy.
 ONLY_IN_GRAPHS = {
-    "tf.gradients is not supported": "it calls tf.gradients; use tf.GradientTape",
-    "don't have the same nested structure": "a loop's body returns another structure than its "
-    "variables have, such as a tuple for a list; return the same",
+    "tf.gradients is not supported": "Use tf.GradientTape.",
+    "don't have the same nested structure": "Let the body of a tf.while_loop return the structure "
+    "of its variables, such as a list for a list.",
 }
 MOST = 8  # So many states of its switches a layer is asked in.
 TAKEN, TWINS = "_is_taken_in_parts", "_twins_on_towers"  # Attributes of tensors and functions.
@@ -192,8 +192,8 @@ class LayerCalls:
             if (remedy := next(remedies, None)) is None:
                 raise
             raise ValueError(
-                f"Your code needs a graph: {remedy}. The first step on towers runs without one, "
-                "since layers are asked in it."
+                "Your code fails without a graph, in which the first step on towers runs, since "
+                f"layers are asked in it: {summary(error)}. {remedy}"
             ) from error
         finally:
             self._is_first_call = False

@@ -1,11 +1,14 @@
 """The embedded image set is what its generator draws, small and balanced."""
 
 import gzip
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 
 from tests.data.samples import drawing
+from tests.paths import ROOT
 from towers.data.images import cifar10
 from towers.data.samples import shapes
 
@@ -68,3 +71,8 @@ def test_each_shape_fits_into_the_image(shape):
     reach = np.hypot(*np.meshgrid(line, line))[inside].max()
     assert 0.05 < inside.mean() < 0.5
     assert 13.0 * reach + 3.0 < 19.0  # At most a corner is cut off.
+
+
+def test_the_files_are_found_without_tensorflow():
+    program = "import sys; import towers.data.samples.shapes; sys.exit('tensorflow' in sys.modules)"
+    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)

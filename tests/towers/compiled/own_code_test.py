@@ -334,12 +334,12 @@ def test_code_that_needs_a_graph_is_told():
     inputs = keras.Input((4,))
     model = OfGraphs(inputs, keras.layers.Dense(1)(inputs))
     model.compile("sgd")
-    with pytest.raises(ValueError, match=r"needs a graph: it calls tf\.gradients.*GradientTape"):
+    with pytest.raises(ValueError, match=r"without a graph.*tf\.gradients is not.*GradientTape"):
         fit(model, X, Y)
     model = keras.Sequential([keras.Input((4,)), Loops(), keras.layers.Dense(1)])
     model.compile("sgd", "mse", run_eagerly=False)
     model.train_step = InTurnByHand.train_step.__get__(model)
-    with pytest.raises(ValueError, match="needs a graph: a loop's body returns another structure"):
+    with pytest.raises(ValueError, match=r"without a graph.*nested structure.*tf\.while_loop"):
         fit(model, X, Y)
 
 
