@@ -110,9 +110,9 @@ def draw(
     if "shuffle" in op:
         return tf.roll(given.arguments["value"], 1, axis=0)
     shape = tf.convert_to_tensor(given.arguments["shape"])
-    static = tf.TensorShape(tf.get_static_value(shape, partial=True))
-    uniform = fractions(tf.cast(shape, tf.int32), start, size)
-    return tf.ensure_shape(rescaled(op, uniform, given.arguments), static)
+    static = tf.get_static_value(shape, partial=True)
+    drawn = rescaled(op, fractions(tf.cast(shape, tf.int32), start, size), given.arguments)
+    return drawn if static is None else tf.ensure_shape(drawn, static)
 
 
 def rescaled(op: str, uniform: tf.Tensor, given: dict[str, Any]) -> tf.Tensor:

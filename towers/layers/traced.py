@@ -58,7 +58,7 @@ def surroundings_of(call: Call) -> Surroundings:
         again = call.with_tensors(tensors)
         again.outcome(scope)
         cut = again.cut()
-        for table, indices in lookups_in(values[0].graph) if values else ():
+        for table, indices in lookups_in(values[0].graph, cut) if values else ():
             for index, value in enumerate(values):
                 if depends_on(table, [value]):
                     tables.setdefault(index, set()).add(depends_on(indices, cut))
@@ -120,11 +120,14 @@ def refusal_of(graph_def: bytes) -> str:
     return "prints, or writes a summary" if MESSAGE.search(graph_def) else ""
 
 
-def lookups_in(graph: tf.Graph) -> Iterator[tuple[tf.Tensor, tf.Tensor]]:
-    """Yields the table and the indices of each lookup of rows in a trace."""
+def lookups_in(graph: tf.Graph, cut: Sequence[tf.Tensor]) -> Iterator[tuple[tf.Tensor, tf.Tensor]]:
+    """Yields the table and the indices of each lookup of rows in a trace.
+
+    What is computed from the rows of the batch, those of `cut`, is no table.
+    """
     operations: list[Any] = graph.get_operations()
     for operation in operations:
-        if operation.type == "GatherV2":
+        if operation.type == "GatherV2" and not depends_on(operation.inputs[0], cut):
             yield operation.inputs[0], operation.inputs[1]
 
 

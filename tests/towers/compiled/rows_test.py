@@ -9,6 +9,7 @@ from keras import layers, ops
 import towers
 from tests.helpers import tower_devices
 from tests.towers.compiled.fit_test import check_trains_as_keras
+from towers.compiled.checks import why_coupled
 from towers.layers.plain import needs_trace
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -168,3 +169,74 @@ def test_spectrograms_with_a_floor_below_the_loudest_of_a_batch_are_traced():
     inputs = keras.Input((4000,))
     model = keras.Model(inputs, layers.Flatten()(layers.MelSpectrogram()(inputs)))
     assert needs_trace(model, "sum")
+
+
+class Positions(layers.Layer):
+    """Adds to each token's vector that of its place."""
+
+    def __init__(self):
+        super().__init__()
+        self.tokens, self.places = layers.Embedding(9, 4), layers.Embedding(5, 4)
+
+    def call(self, ids):
+        return self.tokens(ids) + self.places(ops.arange(ops.shape(ids)[-1]))
+
+
+class Block(layers.Layer):
+    """A block of a Transformer."""
+
+    def __init__(self, dropout):
+        super().__init__()
+        self.attention = layers.MultiHeadAttention(2, 2, dropout=dropout)
+        self.norm, self.dense = layers.LayerNormalization(), layers.Dense(4, "relu")
+
+    def call(self, x):
+        return self.dense(self.norm(x + self.attention(x, x)))
+
+
+class Pairs(layers.Layer):
+    """The products of a row's vectors, each pair once."""
+
+    def __init__(self, dropout):
+        super().__init__()
+        self.table, self.dropout = layers.Embedding(9, 4), layers.Dropout(dropout)
+
+    def call(self, ids):
+        vectors = self.dropout(self.table(ids))
+        products = ops.reshape(ops.matmul(vectors, ops.transpose(vectors, (0, 2, 1))), (-1, 25))
+        return tf.gather(products, np.flatnonzero(np.triu(np.ones((5, 5)), 1)), axis=1)
+
+
+class LastOne(layers.Layer):
+    """The vector at a place that is the same in each row, of an own table."""
+
+    def __init__(self, dropout):
+        super().__init__()
+        self.table, self.dropout = layers.Embedding(9, 4), layers.Dropout(dropout)
+
+    def call(self, ids):
+        return self.dropout(ops.take(self.table(ids), [4, 2], axis=1))
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda rate: [Positions(), Block(rate), layers.GlobalAveragePooling1D()],
+        lambda rate: [Pairs(rate)],
+        lambda rate: [LastOne(rate), layers.Flatten()],
+    ],
+    ids=["transformer", "pairs", "places"],
+)
+def test_what_is_looked_up_in_numbers_of_the_batch_is_no_row_of_a_table(read):
+    """Layers of one's own on texts that the model reads itself have the towers' own step."""
+    texts = tf.constant([" ".join("abcdef"[number % 6 :]) for number in range(20)])
+
+    def make(rate=0.0):
+        words = layers.TextVectorization(vocabulary=list("abcdef"), output_sequence_length=5)
+        parts = [keras.Input((), dtype="string"), words, *read(rate), layers.Dense(2)]
+        model = keras.Sequential(parts)
+        model.compile(keras.optimizers.SGD(0.1), "mse")
+        return model
+
+    assert why_coupled(make(0.1), tower_devices(2), texts, training=True) is None
+    check_trains_as_keras(make, lambda: (texts, Y))
