@@ -14,6 +14,10 @@ Batch = Any  # Any nest of tensors whose first dimension counts the examples.
 DIFFERING_ROWS = "All tensors of a batch must have the same number of rows"
 DIFFERING_CALLS = "Towers cut tensors alike that have equally many rows when they first meet"
 NO_ROWS = "A batch without examples"
+NUMBERS = (  # What an array of Python's may hold.
+    *(tf.bool, tf.float16, tf.bfloat16, tf.float32, tf.float64, tf.complex64, tf.complex128),
+    *(tf.int8, tf.int16, tf.int32, tf.int64, tf.uint8, tf.uint16, tf.uint32, tf.uint64),
+)
 CUT_AT_ONCE = 2  # Batches. Cutting is little work, and each result is a whole batch in memory.
 
 Batches = Callable[[int, int], tf.data.Dataset]
@@ -52,7 +56,7 @@ def split(dataset: tf.data.Dataset, num_towers: int, own: slice = slice(None)) -
     def cut(*batch: Any) -> tuple[Shard, ...]:
         whole = batch if is_tuple else batch[0]
         check_rows(whole)
-        return split_batch(whole, num_towers)[own]
+        return split_batch(tf.nest.map_structure(with_own_memory, whole), num_towers)[own]
 
     return dataset.map(cut, num_parallel_calls=CUT_AT_ONCE, deterministic=True)
 
@@ -116,6 +120,15 @@ def check(condition: tf.Tensor, message: str, *facts: tf.Tensor) -> tf.Operation
     `tf.debugging` would trace a conditional for it, in each epoch anew.
     """
     return tf.raw_ops.Assert(condition=condition, data=[message, *facts], summarize=-1)
+
+
+def with_own_memory(tensor: tf.Tensor) -> tf.Tensor:
+    """Returns a copy of a tensor that is about to be cut, or was; texts are returned as they are.
+
+    What a Python function returns may share the memory of an array of the user's. TensorFlow knows
+    that, but not of a slice, in whose place it computes: it would overwrite the array.
+    """
+    return tf.raw_ops.DeepCopy(x=tensor) if tensor.dtype in NUMBERS else tensor
 
 
 def split_batch(batch: Batch, num_towers: int) -> tuple[Shard, ...]:

@@ -32,6 +32,7 @@ from towers.layers.rows import (
     Source,
     Way,
     checks_of,
+    cut_inputs,
     cut_rows,
     is_differentiable,
     join_rows,
@@ -83,7 +84,7 @@ class Towers:
             tables: the ids of variables of which all towers look up the same rows.
         """
         with tf.control_dependencies(checks_of(rows, self._cut)):
-            parts = [cut_rows(one, self._cut) for one in rows]
+            parts = [cut_inputs(one, self._cut) for one in rows]
         variables = [one for one in variables if not is_seed(one)]
         copies = self._reads.copies(variables)
         results = []

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from towers.batches.shards import DIFFERING_CALLS, check
+from towers.batches.shards import DIFFERING_CALLS, check, with_own_memory
 from towers.batches.shards import cut_rows as cut_batch
 from towers.ground.host import HOST
-from towers.ground.private_apis import get_default_graph
+from towers.ground.private_apis import get_default_graph, in_xla
 from towers.travel.pairs import part_sizes
 
 PARTS = "_parts_on_towers"
@@ -99,6 +99,21 @@ def cut_rows(tensor: tf.Tensor, cut: Cut) -> list[tf.Tensor]:
     if cut.is_that_of(tensor):
         return list(getattr(tensor, PARTS).tensors)
     return [shard.batch for shard in cut_batch(tensor, cut.sizes)]
+
+
+def cut_inputs(tensor: tf.Tensor, cut: Cut) -> list[tf.Tensor]:
+    """Returns the rows of each tower; in a graph, in memory that is not that of a user's array.
+
+    A GPU has a copy anyway, but of int32 numbers, which stay on the host.
+    """
+    parts = cut_rows(tensor, cut)
+    if cut.is_that_of(tensor) or tf.executing_eagerly() or in_xla():
+        return parts
+    for index, device in enumerate(cut.devices):
+        if tensor.dtype == tf.int32 or "GPU" not in device:
+            with tf.device(device):
+                parts[index] = with_own_memory(parts[index])
+    return parts
 
 
 def join_rows(parts: Sequence[tf.Tensor], cut: Cut, device: str) -> tf.Tensor:

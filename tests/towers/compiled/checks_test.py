@@ -353,7 +353,9 @@ def test_a_metric_compares_labels_with_those_of_their_own_row_and_output(metric,
     flat = keras.layers.Dense(3)(inputs)
     cubes = keras.layers.Reshape((3, 3))(keras.layers.Dense(9)(inputs))
     model = keras.Model(inputs, [cubes, flat][:num_outputs])
-    model.compile("sgd", [loss, "mse"][:num_outputs], metrics=[[metric], []][:num_outputs])
+    model.compile(
+        "sgd", [loss, "mse"][:num_outputs], metrics=[[metric], []] if num_outputs == 2 else [metric]
+    )
     refusals = (ValueError, tf.errors.InvalidArgumentError)
     with pytest.raises(refusals, match=r"\[6,3\].*\[6,3,3\]|\[6,3,3\].*\[6,3\]"):
         towers.fit(model, X, [X] * num_outputs, towers=2, verbose=0)

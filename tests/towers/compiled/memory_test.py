@@ -1,0 +1,91 @@
+"""A training leaves the arrays of a Python function as they are, and learns from them.
+
+TensorFlow takes over their memory where it is aligned, and would compute in place in a slice of it.
+"""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import ops
+
+import towers
+from tests.helpers import tower_devices
+
+pytestmark = pytest.mark.usefixtures("float64")
+RANDOM = np.random.default_rng(3)
+SHAPE, SIZE = (16, 8), 8
+SPEC = tf.TensorSpec([None, SHAPE[1]], tf.float64)
+
+
+def aligned():
+    """Returns an array of random numbers in memory that begins at a multiple of 64 bytes."""
+    buffer = np.empty(8 * np.prod(SHAPE) + 64, np.uint8)
+    start = -buffer.ctypes.data % 64
+    array = buffer[start : start + 8 * np.prod(SHAPE)].view(np.float64).reshape(SHAPE)
+    array[:] = RANDOM.normal(size=SHAPE)
+    return array
+
+
+class Centred(keras.layers.Layer):
+    """A layer in which rows meet, so that the towers run layers only."""
+
+    def call(self, x):
+        return x - ops.mean(x, 0, keepdims=True)
+
+
+def network(couples):
+    """Returns a model whose loss and first layer compute in place, if they may."""
+    keras.utils.set_random_seed(0)
+    first = [keras.layers.Rescaling(2.0), keras.layers.Activation("tanh")]
+    layers = [*first, *([Centred()] if couples else []), keras.layers.Dense(8)]
+    model = keras.Sequential([keras.Input((8,)), *layers])
+    model.compile(keras.optimizers.SGD(0.1), "msle")
+    return model
+
+
+class Slices(keras.utils.PyDataset):
+    def __init__(self, arrays):
+        super().__init__()
+        self.arrays = arrays
+
+    def __len__(self):
+        return len(self.arrays[0]) // SIZE
+
+    def __getitem__(self, index):
+        return tuple(array[SIZE * index : SIZE * index + SIZE] for array in self.arrays)
+
+
+def generator(arrays):
+    while True:
+        yield from map(Slices(arrays).__getitem__, range(2))
+
+
+def data_set(arrays):
+    return tf.data.Dataset.from_generator(lambda: generator(arrays), output_signature=(SPEC, SPEC))
+
+
+@pytest.mark.parametrize(("couples", "accumulate"), [(False, 1), (False, 2), (True, 1)])
+@pytest.mark.parametrize("kind", [Slices, generator, data_set])
+def test_fit_leaves_arrays_as_they_are(kind, couples, accumulate):
+    arrays = aligned(), aligned()
+    before, results = [array.copy() for array in arrays], []
+    options = {"epochs": 3, "steps_per_epoch": 2, "shuffle": False, "verbose": 0}
+    for number in (0, 1, 2):
+        model = network(couples)
+        own = {"towers": tower_devices(number), "accumulate": accumulate} if number else {}
+        fit = towers.fit if number else keras.Model.fit
+        results.append(fit(model, kind(arrays), **options, **own).history["loss"])
+        for array, expected in zip(arrays, before, strict=True):
+            np.testing.assert_array_equal(array, expected)
+    np.testing.assert_allclose(results[1:], [results[0]] * 2, rtol=1e-12)
+
+
+@pytest.mark.parametrize("call", ["fit", "evaluate"])
+def test_what_runs_on_layers_leaves_arrays_as_they_are(call):
+    arrays, model = (aligned(), aligned()), network(couples=False)
+    before = [array.copy() for array in arrays]
+    with towers.layers_on(tower_devices(2)):
+        getattr(model, call)(Slices(arrays), verbose=0)
+    for array, expected in zip(arrays, before, strict=True):
+        np.testing.assert_array_equal(array, expected)
