@@ -101,9 +101,27 @@ def check_own_code(model: keras.Model, purpose: str, repeated_rows: str = "sum")
 
 def check_listed(model: keras.Model) -> None:
     """Raises NeedsLayersError for an optimizer with variables that it does not list."""
-    if model.optimizer is not None and list(unlisted(model.optimizer, model.variables)):
-        name = type(model.optimizer).__name__
+    optimizer = model.optimizer
+    if optimizer is not None and model.built and not optimizer.built:
+        optimizer = built_copy(model)
+    if optimizer is not None and list(unlisted(optimizer, model.variables)):
+        name = type(optimizer).__name__
         raise NeedsLayersError(f"{name} holds variables outside of its `variables`")
+
+
+def built_copy(model: keras.Model) -> keras.optimizers.Optimizer:
+    """Returns a copy of the model's optimizer, built for one number: a callback may freeze layers.
+
+    One that cannot be copied is built itself.
+    """
+    optimizer = model.optimizer
+    try:
+        copy = type(optimizer).from_config(optimizer.get_config())
+        copy.build([keras.Variable([0.0])])
+    except Exception:  # Of any kind: it is the user's code.
+        optimizer.build(model.trainable_variables)
+        return optimizer
+    return copy
 
 
 def own_method(owner: Any, name: str) -> str:

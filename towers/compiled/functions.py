@@ -202,6 +202,13 @@ class OnTowers:
             yield
         self.together.processes.wait()
 
+    def make_slots(self) -> None:
+        """Builds the optimizer, which the first update would: for what is restored before it."""
+        optimizer = self._model.optimizer
+        if not optimizer.built:
+            with self._placement.scope():
+                optimizer.build(self._model.trainable_variables)
+
     @property
     def made(self) -> Sequence[StepResults]:
         """The results of the updates of the last call."""

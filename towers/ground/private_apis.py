@@ -192,8 +192,19 @@ def loss_options(loss: Any) -> dict[str, Any]:
 
 
 def build_symbolically(model: Any, batch: Any) -> None:
-    """Builds a model, its losses and its metrics for a batch of `keras.KerasTensor`s."""
-    model._symbolic_build(data_batch=batch)
+    """Builds a model, its losses and its metrics for a batch of `keras.KerasTensor`s.
+
+    Its optimizer is built by the first update, as in Keras's own graph.
+    """
+    optimizer = getattr(model, "optimizer", None)
+    is_unbuilt = optimizer is not None and not optimizer.built
+    if is_unbuilt:
+        optimizer.built = True
+    try:
+        model._symbolic_build(data_batch=batch)
+    finally:
+        if is_unbuilt:
+            optimizer.built = False
 
 
 def takes_training(model: Any) -> bool:

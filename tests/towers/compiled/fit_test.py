@@ -138,6 +138,49 @@ def test_what_a_callback_sets_up_has_its_effect_in_a_resumed_run_too(tmp_path):
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-12)
 
 
+def unfreeze(model):
+    model.layers[0].trainable = True
+
+
+def frozen():
+    model = network()
+    model.layers[0].trainable = False
+    model.compile(keras.optimizers.Adam(0.01), "mse")
+    return model
+
+
+@pytest.mark.parametrize("hook", HOOKS)
+@pytest.mark.parametrize("change", [freeze, unfreeze])
+def test_an_optimizer_has_slots_of_what_callbacks_let_it_train(hook, change):
+    """As many as Keras's, which loads no others with a saved model."""
+    results = []
+    for fit, own in ((keras.Model.fit, {}), (towers.fit, {"towers": tower_devices(2)})):
+        keras.utils.set_random_seed(1)
+        model = frozen() if change is unfreeze else network(keras.optimizers.Adam(0.01))
+        for step in (functools.partial(fit, callbacks=[Once(hook, change)]), fit):
+            step(model, X, Y, batch_size=8, verbose=0, shuffle=False, **own)
+        results.append([len(model.optimizer.variables), *model.get_weights()])
+    for one, other in zip(*results, strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        lambda model: towers.evaluate(model, X, Y, verbose=0, towers=tower_devices(2)),
+        lambda model: towers.fit(model, X, Y, epochs=0, verbose=0, towers=tower_devices(2)),
+    ],
+    ids=["evaluate", "no epoch"],
+)
+def test_layers_may_be_unfrozen_until_the_first_update(before):
+    model = frozen()
+    before(model)
+    assert not model.optimizer.built
+    unfreeze(model)
+    towers.fit(model, X, Y, verbose=0, towers=tower_devices(2))
+    assert len(model.optimizer.variables) == 2 + 2 * len(model.trainable_variables)
+
+
 def test_what_a_callback_sets_up_for_an_evaluation_has_its_effect():
     model = network()
     expected, actual = (
