@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -59,6 +60,9 @@ RANKED = (
 OF_A_SCALE = ("apply", "apply_gradients", "scale_loss", "check_finite")
 # Activity regularisers that are means over the rows; that of most layers is none.
 ADDITIVE = (type(None), keras.regularizers.L1, keras.regularizers.L2, keras.regularizers.L1L2)
+
+
+OWNERS = (keras.losses.Loss, keras.metrics.Metric, keras.layers.Layer)  # They may hold variables.
 
 
 class NeedsLayersError(Exception):
@@ -242,7 +246,7 @@ def keeping_rows(model: keras.Model) -> list[keras.layers.Layer]:
 
 def check_loss(loss: keras.losses.Loss, weight: Any) -> None:
     """Raises NeedsLayersError for a loss whose denominator is unknown, or of pairs of examples."""
-    if function_name(loss) in OF_A_BATCH:
+    if function_name(loss) in OF_A_BATCH and loss_options(loss).get("axis") is None:
         raise NeedsLayersError(f"the loss '{loss.name}' is one of the whole batch")
     if type(loss).__call__ is not keras.losses.Loss.__call__ or loss.reduction not in REDUCTIONS:
         raise NeedsLayersError(f"the loss '{loss.name}' reduces its values in a way of its own")
@@ -281,41 +285,76 @@ def labels_line_up(y: Any, outputs: Any) -> bool:
     return all(one & other for one, other in zip(labels, found, strict=True))
 
 
+class Compared(NamedTuple):
+    """What compares labels with outputs, and has to have a value for each row.
+
+    Attributes:
+        kind, name: such as "loss", and its name.
+        function: `function(y_true, y_pred)` returns the values.
+        dtype: of what it is given; None: as it is.
+        labels, output: its labels and its output, tensors or symbolic ones.
+    """
+
+    kind: str
+    name: str
+    function: Callable[[Any, Any], Any]
+    dtype: str | None
+    labels: Any
+    output: Any
+
+
+def asked_of(model: keras.Model, y: Any, y_pred: Any) -> list[Compared]:
+    """Returns the losses and metrics of a built model that are asked whether they treat rows apart.
+
+    Those that Keras wrote do, if labels and outputs line up. Keras's hold for the others.
+    """
+    losses = compile_loss_of(model)
+    found = [] if losses is None else matched_losses(losses, y, y_pred)
+    asked = [
+        Compared("loss", loss.name, loss.call, loss.dtype, labels, output)
+        for loss, _, labels, output, _ in found
+        # A loss of Keras's that reduces the last axis has a value for each row.
+        if not (has_equal_rows(loss) and loss_options(loss).get("axis", -1) == -1)
+        or not (labels_line_up(labels, output) or function_name(loss) in OF_CLASSES)
+    ]
+    for metric, labels, output in metrics_by_output(compile_metrics_of(model), y, y_pred):
+        if is_of_own_function(metric):
+            fn, options = metric_function(metric)
+            function = functools.partial(fn, **options)
+            asked.append(Compared("metric", metric.name, function, None, labels, output))
+    return asked
+
+
 def check_rows_apart(
-    model: keras.Model, devices: Sequence[str], data: Data, *, training: bool, line_up: bool
+    model: keras.Model, devices: Sequence[str], data: Data, batch: Any, outputs: Any, training: bool
 ) -> None:
     """Raises NeedsLayersError unless layers, and losses that Keras did not write, treat rows apart.
 
     They are asked with the first batch, each tower's share on its device. A model of Keras's layers
-    alone that take any numbers is asked with a few made-up rows first: data may be slow to begin.
+    alone that take any numbers is asked with a few made-up rows first: data may be slow to begin,
+    or shuffle in another order once it has begun.
 
     Args:
+        batch, outputs: symbolic ones.
         training: whether they are called as in a training.
-        line_up: as `labels_line_up` says of its labels and outputs.
     """
-    losses = compile_loss_of(model)
-    parts = [] if losses is None else [one.loss for one in flat_losses(losses)]
-    others = [  # A loss of Keras's that reduces the last axis has a value for each row.
-        loss
-        for loss in parts
-        if not (has_equal_rows(loss) and loss_options(loss).get("axis", -1) == -1)
-        or not (line_up or function_name(loss) in OF_CLASSES)
-    ]
+    x, y, _ = keras.utils.unpack_x_y_sample_weight(batch)
+    asks = bool(asked_of(model, y, outputs))
     # A layer that says what numbers it takes, such as Equalization, may leave all others alone.
     takes_any = not any(hasattr(layer, "value_range") for layer in flatten_layers(model))
     is_of_keras = takes_any and not needs_trace(model, "sum")
-    x, _, _ = keras.utils.unpack_x_y_sample_weight(data.spec)
-    if is_of_keras and not others and not why_coupled(model, devices[:1], made_up(x), training):
-        return
-    try:
-        x, y, _ = keras.utils.unpack_x_y_sample_weight(data.first_batch())
-    except (StopIteration, tf.errors.OutOfRangeError):
-        return  # Data without examples is told of where it is used.
-    reason = why_coupled(model, devices, x, training)
-    if reason:
-        raise NeedsLayersError(f"the model {reason}{'' if training else ' in an evaluation'}")
-    if others:
-        check_losses_apart(model, others, y, call(model, x, training=False))
+    x, y, _ = map(made_up, keras.utils.unpack_x_y_sample_weight(data.spec))
+    is_alone = is_of_keras and (not asks or data.reshuffles)
+    if not is_alone or why_coupled(model, devices[:1], x, training):
+        try:
+            x, y, _ = keras.utils.unpack_x_y_sample_weight(data.first_batch())
+        except (StopIteration, tf.errors.OutOfRangeError):
+            return  # Data without examples is told of where it is used.
+        reason = why_coupled(model, devices, x, training)
+        if reason:
+            raise NeedsLayersError(f"the model {reason}{'' if training else ' in an evaluation'}")
+    if asks:
+        check_values_apart(model, y, call(model, x, training=False))
 
 
 def why_coupled(model: keras.Model, devices: Sequence[str], x: Any, training: bool) -> str | None:
@@ -346,35 +385,32 @@ def made_up(spec: Any) -> Any:
     return tf.nest.map_structure(rows, spec)
 
 
-def check_losses_apart(
-    model: keras.Model, losses: Sequence[keras.losses.Loss], y: Any, y_pred: Any
-) -> None:
-    """Raises NeedsLayersError for a loss whose values for some rows depend on others."""
-    for loss, _, y_true, outputs, _ in matched_losses(compile_loss_of(model), y, y_pred):
-        if not any(loss is one for one in losses):
-            continue
-        pair = [ops.convert_to_tensor(value, loss.dtype) for value in (y_true, outputs)]
-        values = concrete_function(loss.call, *pair)
+def check_values_apart(model: keras.Model, y: Any, y_pred: Any) -> None:
+    """Raises NeedsLayersError for losses and metrics whose values for a row depend on others."""
+    for one in asked_of(model, y, y_pred):
+        name = f"the {one.kind} '{one.name}'"
+        pair = [ops.convert_to_tensor(value, one.dtype) for value in (one.labels, one.output)]
+        values = concrete_function(one.function, *pair)
         if values.graph.variables or any(c.dtype == tf.resource for c, _ in values.graph.captures):
-            raise NeedsLayersError(f"the loss '{loss.name}' uses variables")
-        layer = Values(loss.call, loss.dtype)  # A call does not keep it alive.
+            raise NeedsLayersError(f"{name} uses variables")
+        layer = Values(one.function, one.dtype)  # A call does not keep it alive.
         answer = ask(Call(layer, keras.layers.Layer.__call__, tuple(pair), {}), [HOST])
         reason = answer.not_in_step or answer.reason
         if reason or answer.way != CUT or answer.ways != [Way(CONCATENATE)]:
-            reason = reason or "returns no value for each example"
-            raise NeedsLayersError(f"the loss '{loss.name}' {reason}")
+            raise NeedsLayersError(f"{name} {reason or 'returns no value for each example'}")
 
 
 def check_metrics(model: keras.Model, y: Any, outputs: Any) -> None:
     """Raises NeedsLayersError for a metric that may not be a sum over the shards of a batch.
 
-    Those that Keras wrote are, unless they reduce the rows, or are used more than once. Arguments
-    are as in `labels_line_up`.
+    Those that Keras wrote are, unless they reduce the rows, or are used more than once; functions
+    of the user's are asked. Arguments are as in `labels_line_up`.
     """
     metrics = compile_metrics_of(model)
     variables = [] if metrics is None else list(map(id, metrics.variables))
     for metric, labels, output in metrics_by_output(metrics, y, outputs):
-        if metric.variables and not adds_up(metric, labels, output):
+        is_known = is_of_own_function(metric) or adds_up(metric, labels, output)
+        if metric.variables and not is_known:
             raise NeedsLayersError(
                 f"the metric '{metric.name}' may not add up over a batch's parts"
             )
@@ -387,6 +423,14 @@ def adds_up(metric: keras.metrics.Metric, labels: Any, output: Any) -> bool:
     is_flat, is_flat_output = (len(getattr(one, "shape", ())) == 1 for one in (labels, output))
     line_up = labels_line_up(labels, output)
     return not is_flat_output and is_of_keras(metric) and is_by_rows(metric, is_flat, line_up)
+
+
+def is_of_own_function(metric: keras.metrics.Metric) -> bool:
+    """Returns whether Keras takes a mean of what a function of the user's computes."""
+    is_mean = type(metric) is keras.metrics.MeanMetricWrapper
+    return (
+        is_mean and not is_of_keras(metric) and not isinstance(metric_function(metric)[0], OWNERS)
+    )
 
 
 def is_of_keras(metric: keras.metrics.Metric) -> bool:

@@ -30,6 +30,7 @@ from towers.ground.private_apis import (
     batches_seen,
     convert_to_sliceable,
     get_data_adapter,
+    reshuffle_sizes,
     slice_tensorflow_sparse_wrapper,
     with_passes,
 )
@@ -51,12 +52,13 @@ class Data:
         is_stream: whether its batches come only one after the other.
         is_part: whether other processes have other parts of it, and nobody knows how long they are.
         is_generator: whether it can be read only once.
+        reshuffles: whether it draws another order each time that it is read.
     """
 
     spec: Any
     num_batches: int | None
     one_pass: Callable[..., tf.data.Dataset]
-    is_stream = is_part = is_generator = False
+    is_stream = is_part = is_generator = reshuffles = False
 
     def begin(self) -> None:
         """Tells the data of a fit or an evaluation that begins."""
@@ -474,6 +476,7 @@ class IterableData(Data):
         self._dataset = adapter.get_tf_dataset()
         self.spec = self._dataset.element_spec
         self._seen = batches_seen(adapter)
+        self.reshuffles = bool(reshuffle_sizes(self._dataset))
 
     def one_pass(self, number: int, first_batch: int = 0) -> tf.data.Dataset:
         """Returns the batches of a pass over the data; what comes before is read and dropped."""

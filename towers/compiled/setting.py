@@ -20,7 +20,6 @@ from towers.compiled.checks import (
     check_metrics,
     check_no_strategy,
     check_rows_apart,
-    labels_line_up,
 )
 from towers.compiled.data import Data
 from towers.compiled.kept import kept
@@ -133,8 +132,7 @@ def check_built_model(
     check_built(model, y)
     outputs = getattr(model, "outputs", None) or compute_output_spec(model, x, training=False)
     check_metrics(model, y, outputs)
-    line_up = labels_line_up(y, outputs)
-    check_rows_apart(model, devices, data, training=training, line_up=line_up)
+    check_rows_apart(model, devices, data, batch, outputs, training)
 
 
 def compiles(model: keras.Model, placement: Placement) -> bool:

@@ -197,14 +197,14 @@ def build_symbolically(model: Any, batch: Any) -> None:
     Its optimizer is built by the first update, as in Keras's own graph.
     """
     optimizer = getattr(model, "optimizer", None)
-    is_unbuilt = optimizer is not None and not optimizer.built
-    if is_unbuilt:
-        optimizer.built = True
+    if optimizer is None or optimizer.built:
+        model._symbolic_build(data_batch=batch)
+        return
+    optimizer.built = True
     try:
         model._symbolic_build(data_batch=batch)
     finally:
-        if is_unbuilt:
-            optimizer.built = False
+        optimizer.built = False
 
 
 def takes_training(model: Any) -> bool:
