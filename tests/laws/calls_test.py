@@ -171,6 +171,23 @@ def test_a_call_ends_with_a_gradient_that_is_not_finite(step):
         np.testing.assert_array_equal(variable.numpy(), value)
 
 
+def test_a_metric_of_unknown_shape_is_told():
+    model = helpers.dense_model()
+
+    def tower_fn(batch):
+        features, labels = batch
+        metrics = {"classes": (tf.math.bincount(labels, minlength=3, maxlength=3), None)}
+        return tf.reduce_sum(model(features)), tf.size(labels), metrics
+
+    step, _ = helpers.build_step(
+        tower_fn, model, keras.optimizers.SGD(), helpers.dense_batches(SIZES), 2
+    )
+    step.steps_per_call = 2
+    trainer = helpers.make_trainer(step, helpers.dataset_of(helpers.dense_batches(SIZES)))
+    with pytest.raises(ValueError, match=r"Received \(None,\); tf.ensure_shape\(metric, \[3\]\)"):
+        trainer.train(epochs=1)
+
+
 @pytest.mark.parametrize(
     "steps_per_call, build",
     [(0, None), (2, towers.steps.build_async_step), (2, towers.steps.build_joint_step)],

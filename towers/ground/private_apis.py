@@ -11,6 +11,7 @@ import contextlib
 import importlib
 import random
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 HANDED_ON = {
@@ -109,19 +110,21 @@ def __getattr__(name: str) -> Any:
 def global_seed_generator() -> Any:
     """Returns the generator of what `keras.random` draws without a seed.
 
-    Where there is none yet it is made, outside of every graph and scope, and Python's own random
-    numbers stay as they were: Keras takes one of them for the generator, and only if it draws.
+    Where there is none yet it is made in a thread of its own, outside of every graph and scope: a
+    `tf.function` that makes a variable is traced again. Python's own random numbers stay as they
+    were: Keras takes one of them for the generator, and only if it draws.
     """
-    import tensorflow as tf
-    from keras.src.backend.common.global_state import get_global_attribute
+    from keras.src.backend.common import global_state
     from keras.src.random import seed_generator
 
-    found = get_global_attribute("global_seed_generator")
+    name = "global_seed_generator"
+    found = global_state.get_global_attribute(name)
     if found is None:
         state = random.getstate()
-        with tf.init_scope():
-            found = seed_generator.global_seed_generator()
+        with ThreadPoolExecutor(1) as thread:
+            found = thread.submit(seed_generator.global_seed_generator).result()
         random.setstate(state)
+        global_state.set_global_attribute(name, found)
     return found
 
 

@@ -224,7 +224,14 @@ def loop(
 
 
 def vectors_of(tensors: Sequence[tf.Tensor]) -> list[tf.TensorSpec]:
-    """Returns the specs of what `join_by_dtype` makes of tensors."""
+    """Returns the specs of what `join_by_dtype` makes of tensors; ValueError for unknown shapes."""
+    unknown = [str(one.shape) for one in tensors if not one.shape.is_fully_defined()]
+    if unknown:
+        raise ValueError(
+            "A call of several steps keeps the results of each, so their shapes must be known. "
+            f"Received {unknown[0]}; tf.ensure_shape(metric, [3]) in the tower function says that "
+            "a metric has three numbers. Or leave out steps_per_call."
+        )
     groups = [[tensors[index] for index in indices] for indices in indices_by_dtype(tensors)]
     sizes = [sum(one.shape.num_elements() for one in group) for group in groups]
     return [tf.TensorSpec([n], group[0].dtype) for n, group in zip(sizes, groups, strict=True)]
