@@ -131,6 +131,12 @@ def with_own_memory(tensor: tf.Tensor) -> tf.Tensor:
     return tf.raw_ops.DeepCopy(x=tensor) if tensor.dtype in NUMBERS else tensor
 
 
+@tf.RegisterGradient("DeepCopy")
+def gradient_of_copy(_: tf.Operation, gradient: tf.Tensor) -> tf.Tensor:
+    """Returns the gradient of a copy, for loops of TensorFlow's and derivatives in forward mode."""
+    return gradient
+
+
 def split_batch(batch: Batch, num_towers: int) -> tuple[Shard, ...]:
     """Returns one shard per tower, in row order; their sizes differ by at most one.
 

@@ -23,7 +23,7 @@ def moved_from(rows: tf.Tensor, first: int) -> tf.Tensor:
     """Returns rows that are smaller from the `first` on, and shorter if they are no floats."""
     rest = rows[first:]
     if rows.dtype.is_floating:
-        rest = rest * (1 - MOVED)
+        rest = above_zero(rest) * (1 - MOVED)
     elif rows.dtype.is_integer:
         rest = rest // 2
     if rows.dtype.is_integer or rows.dtype.is_bool:
@@ -41,9 +41,15 @@ def alike_until(rows: tf.Tensor, stop: int) -> tf.Tensor:
     """
     alike = tf.repeat(rows[:1], stop, axis=0)
     if rows.dtype.is_floating:
+        alike = above_zero(alike)
         factors = tf.cast(1 - MOVED * np.arange(stop) / stop, rows.dtype)
         alike *= tf.reshape(factors, [stop] + [1] * (rows.shape.rank - 1))
     return tf.concat([alike, rows[stop:]], axis=0)
+
+
+def above_zero(rows: tf.Tensor) -> tf.Tensor:
+    """Returns the rows, or small numbers if all are 0, as those that build a model may be."""
+    return tf.where(tf.reduce_any(rows != 0), rows, tf.abs(noise_for(rows)))
 
 
 def doubled(row: tf.Tensor) -> tf.Tensor:

@@ -3,6 +3,8 @@
 TensorFlow takes over their memory where it is aligned, and would compute in place in a slice of it.
 """
 
+import contextlib
+
 import keras
 import numpy as np
 import pytest
@@ -89,3 +91,39 @@ def test_what_runs_on_layers_leaves_arrays_as_they_are(call):
         getattr(model, call)(Slices(arrays), verbose=0)
     for array, expected in zip(arrays, before, strict=True):
         np.testing.assert_array_equal(array, expected)
+
+
+def in_a_loop(model, x):
+    """Calls the model with a variable of the loop."""
+    start = tf.constant(0), tf.zeros([], x.dtype), x
+    _, total, _ = tf.while_loop(
+        lambda index, *_: index < 2,
+        lambda index, total, x: (index + 1, total + tf.reduce_sum(model(x) ** 2), x / 2),
+        start,
+    )
+    return total
+
+
+def forward(model, x):
+    """Takes a derivative in forward mode."""
+    with tf.autodiff.ForwardAccumulator(x, tf.ones_like(x)) as accumulator:
+        outputs = model(x)
+    return tf.reduce_sum(accumulator.jvp(outputs) ** 2 + outputs)
+
+
+@pytest.mark.parametrize("compute", [in_a_loop, forward])
+def test_what_is_cut_in_a_graph_has_gradients(compute):
+    model, found, array = network(couples=False), [], aligned()
+    for scope in (contextlib.nullcontext(), towers.layers_on(tower_devices(2))):
+
+        @tf.function
+        def gradients(x):
+            with tf.GradientTape() as tape:
+                loss = compute(model, x)
+            return tape.gradient(loss, model.trainable_variables)
+
+        with scope:  # It is traced again for the last number of rows.
+            found.append([gradients(tf.constant(array[:size])) for size in (8, 8, 5)])
+    expected, received = (tf.nest.flatten(one) for one in found)
+    for one, other in zip(received, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-12)

@@ -162,3 +162,22 @@ def test_texts_are_not_padded_to_the_longest_of_some(make, is_cut):
     call = Call(layer, layers.Layer.__call__, (TEXTS,), {})
     answer = ask(call, tower_devices(2), traces=needs_trace(layer, "sum"))
     assert (answer.way == CUT) == is_cut, answer.reason
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x + 0.1 * x[:1],
+        lambda x: x + tf.roll(x, 1, 0),
+        lambda x: x - x[::-1],
+        lambda x: x * tf.range(tf.cast(tf.shape(x)[0], x.dtype))[:, None],
+    ],
+    ids=["first", "rolled", "reversed", "numbered"],
+)
+@pytest.mark.parametrize("number", [2, 8])
+def test_rows_of_nothing_but_0_tell_how_they_meet(function, number):
+    """Such as those that a model is built with, or what a layer returns that begins with zeros."""
+    layer = Of(function)
+    layer.build((None, 6))
+    call = Call(layer, Of.__call__, (tf.zeros([number, 6], tf.float64),), {})
+    assert ask(call, tower_devices(2)).way != CUT
