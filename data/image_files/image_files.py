@@ -145,12 +145,20 @@ class ImageFiles:
         lone = sum(sum(count[n] for count in counts) == 1 for n in range(self.num_classes))
         if lone > max(MOST_NAMED, self.num_classes / 2):
             yield f"{lone:,} classes of one picture each: are these the labels to be told apart?"
-        folded = Counter(map(str.casefold, self.class_names))
-        if alike := [name for name in self.class_names if folded[name.casefold()] > 1]:
-            yield f"classes that differ in capitals alone: {', '.join(shortened(alike))}"
+        spelled = Counter(map(spelling_of, self.class_names))
+        if alike := [name for name in self.class_names if spelled[spelling_of(name)] > 1]:
+            yield f"classes that differ in spelling alone: {', '.join(shortened(alike))}"
 
 
 NO_EXAMPLES = Part([], [], np.zeros([0], np.int64), np.zeros([0], np.int64), [])
+
+
+def spelling_of(name: str) -> str:
+    """Returns what classes share that differ in capitals alone, or are one number as 0 and 0.0."""
+    try:
+        return repr(float(name))
+    except ValueError:
+        return name.casefold()
 
 
 def shortened(texts: Sequence[str], most: int = MOST_NAMED) -> list[str]:

@@ -80,10 +80,15 @@ def columns_in(path: Path, names: Sequence[str]) -> list[str]:
 def record_of(path: Path, number: int, image: Any, label: Any) -> bytes:
     """Returns the record of a row; ValueError for one without bytes or with another label."""
     encoded = image.get("bytes") if isinstance(image, dict) else image
-    if not isinstance(encoded, bytes) or not isinstance(label, int) or label < 0:
+    if not isinstance(encoded, bytes):
         raise ValueError(
-            f"{path}: row {number} has no picture with bytes and a label from 0 on. Received the "
-            f"label {label!r}; if the file is a test part without labels, leave it out."
+            f"{path}: row {number} has no picture: expected its bytes. Received "
+            f"{type(encoded).__name__}; leave the row out."
+        )
+    if not isinstance(label, int) or label < 0:
+        raise ValueError(
+            f"{path}: row {number} has no label from 0 on. Received {label!r}; if the file is a "
+            "test part without labels, leave it out."
         )
     return make_record(encoded, [int(label)], "")  # It may be a bool.
 

@@ -370,11 +370,13 @@ def test_classes_that_are_numbers_have_one_order(folder, tmp_path):
     assert found.class_names == ("001", "01", "1")
 
 
-def test_classes_that_differ_in_capitals_alone_are_named(tmp_path):
+@pytest.mark.parametrize(("one", "other"), [("Blue", "blue"), ("0", "0.0")])
+def test_classes_that_differ_in_spelling_alone_are_named(one, other, tmp_path):
     write_pictures(tmp_path / "pictures", broken=False)
-    shutil.copytree(tmp_path / "pictures" / "blue", tmp_path / "pictures" / "Blue")
+    (tmp_path / "pictures" / "blue").rename(tmp_path / "pictures" / other)
+    shutil.copytree(tmp_path / "pictures" / other, tmp_path / "pictures" / one)
     found = open_image_files(tmp_path / "pictures", tmp_path / "cache")
-    assert "classes that differ in capitals alone: Blue, blue" in found.summary
+    assert f"classes that differ in spelling alone: {one}, {other}" in found.summary
 
 
 def test_a_part_is_what_a_name_says_last(folder, tmp_path):
