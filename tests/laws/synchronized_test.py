@@ -79,16 +79,37 @@ def test_without_it_the_weights_differ():
     assert max(np.abs(one - other).max() for one, other in zip(actual, expected, strict=True)) > 0.1
 
 
-@pytest.mark.slow
+def twice(model, *, training):
+    """A loss of two labels for each row, whose shapes TensorFlow checks in the graph."""
+
+    def tower_fn(batch):
+        features, labels = batch
+        logits = tf.stack([model(features, training=training)] * 2, 1)
+        pairs = tf.stack([labels] * 2, 1)
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(pairs, logits)
+        return tf.reduce_sum(losses), tf.size(labels), {}
+
+    return tower_fn
+
+
 @pytest.mark.usefixtures("float64")
-@pytest.mark.parametrize("accumulate", [2, 4])
-def test_micro_batches_are_normalised_over_all_towers(accumulate):
+@pytest.mark.parametrize(
+    ("accumulate", "tower_fn"),
+    [
+        pytest.param(2, None, marks=pytest.mark.slow),
+        pytest.param(4, None, marks=pytest.mark.slow),
+        pytest.param(2, twice, marks=pytest.mark.slow),
+        (4, twice),
+    ],
+)
+def test_micro_batches_are_normalised_over_all_towers(accumulate, tower_fn):
     """The rows of a micro-batch of each of two towers, as one device would take them at once."""
     ((inputs, labels),) = batches = helpers.dense_batches([16], dtype="float64")
     rows = np.arange(16).reshape(2, accumulate, -1)  # By tower and micro-batch.
     order = rows.swapaxes(0, 1).ravel()
-    alone, _ = train([(inputs[order], labels[order])], 1, accumulate=accumulate)
-    actual, _ = train(batches, 2, accumulate=accumulate)
+    options = {"accumulate": accumulate, "tower_fn": tower_fn}
+    alone, _ = train([(inputs[order], labels[order])], 1, **options)
+    actual, _ = train(batches, 2, **options)
     helpers.assert_same_weights(actual, alone, float64=True)
 
 

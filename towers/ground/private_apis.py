@@ -430,6 +430,22 @@ def as_result(value: Any) -> Any:
     return tf.convert_to_tensor(value) if isinstance(value, kinds) else _as_tensor(value)
 
 
+@contextlib.contextmanager
+def assertions_in_any_order() -> Iterator[None]:
+    """The scope in which traced assertions wait for no other ones.
+
+    Towers that add in the middle of a pass would wait for each other in a circle.
+    """
+    from tensorflow.python.framework import auto_control_deps
+
+    before = auto_control_deps.MUST_RUN_ORDER_INSENSITIVE_STATEFUL_OPS
+    auto_control_deps.MUST_RUN_ORDER_INSENSITIVE_STATEFUL_OPS = before | {"Assert"}
+    try:
+        yield
+    finally:
+        auto_control_deps.MUST_RUN_ORDER_INSENSITIVE_STATEFUL_OPS = before
+
+
 def in_xla() -> bool:
     """Returns whether what is traced here is compiled by XLA."""
     from tensorflow.python.framework.ops import get_default_graph
