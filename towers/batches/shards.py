@@ -56,7 +56,8 @@ def split(dataset: tf.data.Dataset, num_towers: int, own: slice = slice(None)) -
     def cut(*batch: Any) -> tuple[Shard, ...]:
         whole = batch if is_tuple else batch[0]
         check_rows(whole)
-        return split_batch(tf.nest.map_structure(with_own_memory, whole), num_towers)[own]
+        whole = tf.nest.map_structure(with_own_memory, whole, expand_composites=True)
+        return split_batch(whole, num_towers)[own]
 
     return dataset.map(cut, num_parallel_calls=CUT_AT_ONCE, deterministic=True)
 

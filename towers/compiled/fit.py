@@ -23,20 +23,16 @@ from towers.compiled.described import described
 from towers.compiled.epoch_batches import EpochData, check_generator
 from towers.compiled.functions import OnTowers
 from towers.compiled.input_errors import in_one_sentence
-from towers.compiled.kept import kept
 from towers.compiled.keras_fit import Asked, Run
 from towers.compiled.own_code import OnLayers, call_own, check_no_options, layer_calls
 from towers.compiled.run_files import FitFiles
 from towers.compiled.setting import limited, place
 from towers.compiled.together import join
 from towers.ground.private_apis import (
-    flatten_layers,
     get_random_seed,
     train_validation_split,
     updates_made,
 )
-from towers.layers.told import TABLES, exceptions_in
-from towers.optimizers.fused import optimizers_in
 from towers.step.options import StepOptions
 
 
@@ -205,22 +201,8 @@ def on_shards(
     asked.verbose = together.tell(asked.verbose)
     asked.callbacks = together.callbacks(asked.callbacks)
     evaluated = None if held_out is None else way.evaluation(held_out)
-    if asked.verbose != 0:
-        kept(model, (TABLES,), lambda: tell_of_tables(model))
+    way.is_quiet = asked.verbose == 0
     return shards, evaluated
-
-
-def tell_of_tables(model: keras.Model) -> None:
-    """Prints where an update is not that of Keras, which squares or clips each repeated row."""
-    has_table = TABLES in exceptions_in(flatten_layers(model), sums_rows=True)
-    if has_table and not all(map(is_linear, optimizers_in(model.optimizer))):
-        print(f"{model.name}: {TABLES}")
-
-
-def is_linear(optimizer: keras.optimizers.Optimizer) -> bool:
-    """Returns whether an update of a sum of gradients is the sum of the updates."""
-    clips = optimizer.clipnorm or optimizer.global_clipnorm or optimizer.clipvalue
-    return type(optimizer) is keras.optimizers.SGD and not clips
 
 
 def seed_of(seed: int | None) -> int:

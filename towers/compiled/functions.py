@@ -23,6 +23,7 @@ from towers.compiled.tower_function import compiled_tower_fn, updated_logs
 from towers.devices.placement import Placement
 from towers.ground.private_apis import flatten_layers, learning_rate_object
 from towers.layers.held import same_start
+from towers.layers.told import TABLES
 from towers.loop.updates import FiniteCheck
 from towers.optimizers.fused import optimizers_in
 from towers.saving.checkpoint_files import Groups
@@ -142,12 +143,14 @@ class OnTowers:
         devices, exchange: the towers' devices, and how their gradients are summed.
         together: the processes that train it.
         functions: what Keras calls in the scope, by name.
+        is_quiet: whether nothing is told of the step.
     """
 
     def __init__(self, model: keras.Model, placement: Placement, together: Together):
         self.devices, self.exchange = placement.devices, placement.exchange
         self.together = together
         self.functions: dict[str, TowersFunction] = {}
+        self.is_quiet = False
         self._model, self._placement = model, placement
         self._finite = FiniteCheck(together.processes.first_tower(len(self.devices)))
 
@@ -259,6 +262,9 @@ class OnTowers:
             except NotCompilableError as error:
                 warnings.warn(f"jit_compile is off. {error}", RuntimeWarning, stacklevel=2)
                 step = step_with(dataclasses.replace(options, compiled=False))
+        # Keras squares or clips each repeated row.
+        if step.update.sums_rows and not all(map(is_linear, optimizers_in(optimizer))):
+            kept(model, (TABLES,), lambda: self.is_quiet or print(f"{model.name}: {TABLES}"))
         return step, list(map(id, model.trainable_variables))
 
     def _prepare(self, data: Data, num_parts: int = 0, *, training: bool = True) -> None:
@@ -304,6 +310,12 @@ class OnTowers:
     def graph(self) -> tf.Graph:
         """The step's graph."""
         return self.functions[TRAIN].build().graph
+
+
+def is_linear(optimizer: keras.optimizers.Optimizer) -> bool:
+    """Returns whether an update of a sum of gradients is the sum of the updates."""
+    clips = optimizer.clipnorm or optimizer.global_clipnorm or optimizer.clipvalue
+    return type(optimizer) is keras.optimizers.SGD and not clips
 
 
 def split_optimizer(

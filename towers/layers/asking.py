@@ -67,6 +67,7 @@ class Answer(NamedTuple):
         is_synchronized: whether its towers may add in the middle, for which they need a graph.
         has_gradient: whether it has custom gradients, which find variables by their handles alone.
         not_in_step: why the towers' own step cannot have it, the end of a sentence.
+        looks_up: whether it looks up rows of a variable by the batch, beside Keras's own layers.
     """
 
     way: str
@@ -77,6 +78,7 @@ class Answer(NamedTuple):
     is_synchronized: bool = False
     has_gradient: bool = False
     not_in_step: str = ""
+    looks_up: bool = False
 
 
 def ask(call: Call, devices: Sequence[str], *, traces: bool = True, trains: bool = False) -> Answer:
@@ -115,8 +117,9 @@ def ask(call: Call, devices: Sequence[str], *, traces: bool = True, trains: bool
     is_synchronized = any(getattr(one, "synchronized", False) for one in layers)
     not_in_step = ("" if around.is_closed else NOT_CLOSED) if is_linear else NOT_LINEAR
     return Answer(
-        CUT, call.rows, ways, "", around.fixed, is_synchronized, around.has_gradient, not_in_step
-    )
+        CUT, call.rows, ways, "", around.fixed, is_synchronized, around.has_gradient, not_in_step,
+        around.looks_up,
+    )  # fmt: skip
 
 
 @contextlib.contextmanager

@@ -101,7 +101,6 @@ def layers_on(devices: int | Sequence[str], *, repeated_rows: str = "sum") -> It
     calls = LayerCalls(devices, repeated_rows)
     with calls.scope():
         yield calls
-    calls.told.tell()
 
 
 class OtherTensorsError(Exception):
@@ -143,7 +142,10 @@ class LayerCalls:
 
     @contextlib.contextmanager
     def scope(self) -> Iterator[None]:
-        """The scope in which the layers and the functions of this thread are called so."""
+        """The scope in which the layers and the functions of this thread are called so.
+
+        Where no function was called, it tells at its end how the layers were.
+        """
         with (
             CALL_LAYER.through(self.call),
             CALL_FUNCTION.through(self.call_function),
@@ -152,6 +154,7 @@ class LayerCalls:
             tapes_counted(),
         ):
             yield
+        self.told.tell()
 
     def call_function(self, original: Any, function: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Returns what a `tf.function` returns; a twin of it is called."""

@@ -14,7 +14,7 @@ from towers.layers.known import Known
 from towers.travel.packed_sums import send
 
 NORMS = "BatchNormalization takes each tower's rows by themselves (synchronized=True: all)"
-TABLES = "an Embedding's repeated rows are summed (repeated_rows='keras': not)"
+TABLES = "a table's repeated rows are summed (repeated_rows='keras': not)"
 TOLD_BYTES = 2**20
 
 
@@ -54,7 +54,9 @@ class Told:
         """Notes how a layer is called that was asked, and what is otherwise in a training."""
         layers, exceptions = flatten_layers(layer), []
         if answer.way == CUT:
-            exceptions = list(exceptions_in(layers, self._sums_rows)) if trains else []
+            tables = [one for one in layers if isinstance(one, keras.layers.Embedding)]
+            sums_rows = self._sums_rows and (answer.looks_up or bool(tables))
+            exceptions = list(exceptions_in(layers, sums_rows=sums_rows)) if trains else []
             note_sizes(self._owned, map(stored_value, layer.trainable_variables))
         inner = [one.name for one in layers[1:]] if answer.way == INSIDE else []
         asked = Asked(answer, inner, exceptions)
@@ -113,12 +115,15 @@ class Told:
         return sum(owned.values()) / max(sum({**owned, **used}.values()), 1) if owned or used else 1
 
 
-def exceptions_in(layers: Sequence[Any], sums_rows: bool) -> Iterator[str]:
-    """Yields what is otherwise than on one device where such layers are cut."""
+def exceptions_in(layers: Sequence[Any], *, sums_rows: bool) -> Iterator[str]:
+    """Yields what is otherwise than on one device where such layers are cut.
+
+    It may be that repeated rows are summed.
+    """
     norms = [one for one in layers if isinstance(one, keras.layers.BatchNormalization)]
     if not all(one.synchronized for one in norms):
         yield NORMS
-    if sums_rows and any(isinstance(one, keras.layers.Embedding) for one in layers):
+    if sums_rows:
         yield TABLES
 
 

@@ -35,6 +35,7 @@ class Surroundings(NamedTuple):
         is_closed: whether it reads its own variables alone, each by the value that it is given or
             row by row.
         read: the variables of floats that it reads and that are not its Keras variables.
+        looks_up: whether rows of a variable are looked up by the batch.
     """
 
     refused: str = ""
@@ -43,6 +44,7 @@ class Surroundings(NamedTuple):
     sways_gradient: bool = False
     is_closed: bool = True
     read: Sequence[tf.Variable] = ()
+    looks_up: bool = False
 
 
 def surroundings_of(call: Call) -> Surroundings:
@@ -75,7 +77,8 @@ def surroundings_of(call: Call) -> Surroundings:
     is_closed = not others and uses_of(graph, variables) <= {one.op for one in values}
     has_gradient, read = CUSTOM in text, others_read_in(graph, variables)
     sways_gradient = has_gradient or STOPPED in text
-    return Surroundings(refused, fixed, has_gradient, sways_gradient, is_closed, read)
+    looks_up = any(True in ways for ways in tables.values())
+    return Surroundings(refused, fixed, has_gradient, sways_gradient, is_closed, read, looks_up)
 
 
 def is_chained(call: Call) -> bool:

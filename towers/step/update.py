@@ -49,6 +49,7 @@ class Update:
     Attributes:
         carried: the carried state.
         loss_scale: the float16 loss scale that changes, or None.
+        sums_rows: whether it summed repeated rows of tables, once it is traced.
     """
 
     def __init__(self, copies: Copies, program: TowerProgram):
@@ -56,6 +57,7 @@ class Update:
         self.carried = program.carried
         scale = program.options.loss_scale
         self.loss_scale = None if isinstance(scale, FixedLossScale) else scale
+        self.sums_rows = False
         self._clip_norm = program.options.clip_norm
         self._device = copies.devices[0]
         on_gpu = device_type(self._device) == "GPU"
@@ -63,6 +65,8 @@ class Update:
 
     def change(self, total: Total) -> Change:
         """Returns the change that follows from the sums over all towers."""
+        kinds = {type(gradient) for gradients in total.gradients for gradient in gradients}
+        self.sums_rows = tf.IndexedSlices in kinds
         with tf.device(self._device), tf.name_scope("average"):
             return self.average(total, [state.value for state in self.copies.shared.states])
 

@@ -196,20 +196,28 @@ def test_limits_of_keras_are_told_once():
     assert sorted(found[1][1]) == ["Limiting epochs to 2", "Limiting steps_per_epoch to 2"]
 
 
-def words(optimizer):
-    layers = [
-        keras.Input((3,), dtype="int32"),
-        keras.layers.Embedding(5, 2),
-        keras.layers.Flatten(),
-    ]
+class OwnTable(keras.layers.Layer):
+    def build(self, shape):
+        self.table = self.add_weight(shape=(5, 2))
+
+    def call(self, ids):
+        return keras.ops.take(self.table, ids, axis=0)
+
+
+def words(optimizer, table, **options):
+    layers = [keras.Input((3,), dtype="int32"), table, keras.layers.Flatten()]
     model = keras.Sequential([*layers, keras.layers.Dense(2)])
-    model.compile(optimizer, "mse")
+    model.compile(optimizer, "mse", **options)
     return model
 
 
-@pytest.mark.parametrize(("optimizer", "times"), [("adam", 1), ("sgd", 0)])
-def test_where_repeated_rows_matter_it_is_told_once(optimizer, times, capsys):
-    model, ids = words(optimizer), RANDOM.integers(0, 5, (22, 3))
+@pytest.mark.parametrize("make_table", [lambda: keras.layers.Embedding(5, 2), OwnTable])
+@pytest.mark.parametrize(
+    ("optimizer", "options", "times"),
+    [("adam", {}, 1), ("sgd", {}, 0), ("adam", {"run_eagerly": True}, 1)],
+)
+def test_where_repeated_rows_matter_it_is_told_once(make_table, optimizer, options, times, capsys):
+    model, ids = words(optimizer, make_table(), **options), RANDOM.integers(0, 5, (22, 3))
     for _ in range(2):
         fit(model, ids, Y, verbose=2)
     assert capsys.readouterr().out.count("repeated rows are summed") == times
