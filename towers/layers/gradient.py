@@ -83,7 +83,8 @@ class Towers:
             others: tensors that all towers take as they are.
             tables: the ids of variables of which all towers look up the same rows.
         """
-        with tf.control_dependencies(checks_of(rows, self._cut)):
+        checks = checks_of(rows, self._cut)
+        with tf.control_dependencies(checks):
             parts = [cut_inputs(one, self._cut) for one in rows]
         variables = [one for one in variables if not is_seed(one)]
         copies = self._reads.copies(variables)
@@ -93,8 +94,9 @@ class Towers:
                 with meeting.join() as replica, self._on(tower):
                     if replica is not None:
                         replica.begin(self._cut.sizes[tower])
-                    for each in parts:  # A tower's own, whatever else uses them.
-                        each[tower] = tf.identity(each[tower])
+                    with tf.control_dependencies(checks):  # Also where towers made the parts.
+                        for each in parts:  # A tower's own, whatever else uses them.
+                            each[tower] = tf.identity(each[tower])
                     values = [each[tower] for each in copies]
                     scope.state_mapping.update(zip(map(id, variables), values, strict=True))
                     own = [each[tower] for each in parts]
