@@ -80,11 +80,12 @@ def test_without_it_the_weights_differ():
 
 
 def twice(model, *, training):
-    """A loss of two labels for each row, whose shapes TensorFlow checks in the graph."""
+    """A loss of two labels for each row, whose shapes and numbers the graph checks."""
 
     def tower_fn(batch):
         features, labels = batch
-        logits = tf.stack([model(features, training=training)] * 2, 1)
+        logits = tf.debugging.check_numerics(model(features, training=training), "logits")
+        logits = tf.stack([logits] * 2, 1)
         pairs = tf.stack([labels] * 2, 1)
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(pairs, logits)
         return tf.reduce_sum(losses), tf.size(labels), {}

@@ -124,10 +124,10 @@ def check(condition: tf.Tensor, message: str, *facts: tf.Tensor) -> tf.Operation
 
 
 def with_own_memory(tensor: tf.Tensor) -> tf.Tensor:
-    """Returns a copy of a tensor that is about to be cut, or was; texts are returned as they are.
+    """Returns a copy of a tensor of numbers; another one is returned as it is.
 
-    What a Python function returns may share the memory of an array of the user's. TensorFlow knows
-    that, but not of a slice, in whose place it computes: it would overwrite the array.
+    The output of a Python function may share the memory of a user's array. TensorFlow never
+    computes in its place, but does in the place of a slice of it, and would overwrite the array.
     """
     return tf.raw_ops.DeepCopy(x=tensor) if tensor.dtype in NUMBERS else tensor
 

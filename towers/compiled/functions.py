@@ -206,11 +206,8 @@ class OnTowers:
         self.together.processes.wait()
 
     def make_slots(self) -> None:
-        """Builds the optimizer, which the first update would: for what is restored before it."""
-        optimizer = self._model.optimizer
-        if not optimizer.built:
-            with self._placement.scope():
-                optimizer.build(self._model.trainable_variables)
+        """Builds the optimizer before the first update does, so that its state can be restored."""
+        build_optimizer(self._model, self._placement)
 
     @property
     def made(self) -> Sequence[StepResults]:
@@ -333,10 +330,15 @@ def split_optimizer(
     if not isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
         is_half = any(one.compute_dtype == "float16" for one in flatten_layers(model))
         return optimizer, FixedLossScale(1.0) if is_half else None
-    if not optimizer.built:
-        with placement.scope():
-            optimizer.build(model.trainable_variables)
+    build_optimizer(model, placement)
     return optimizer.inner_optimizer, LossScale.of_keras(optimizer)
+
+
+def build_optimizer(model: keras.Model, placement: Placement) -> None:
+    """Builds the model's optimizer for what is trainable now, unless it is built."""
+    if not model.optimizer.built:
+        with placement.scope():
+            model.optimizer.build(model.trainable_variables)
 
 
 @contextlib.contextmanager

@@ -101,6 +101,7 @@ class Run(keras.callbacks.Callback):
         if self._files is not None:
             check_saved(callbacks)
         self._is_heard = self._way.together.hears_steps(callbacks)
+        # The slots of an optimizer have to be there for what is restored, or taken from the chief.
         is_restored = any(isinstance(one, keras.callbacks.BackupAndRestore) for one in callbacks)
         is_restored |= self._files is not None or self._way.together.is_several
         if is_restored and isinstance(self._way, OnTowers):

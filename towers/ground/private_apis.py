@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+CHECKS = {"Assert", "CheckNumerics", "CheckNumericsV2"}
 HANDED_ON = {
     # What Keras's operations on arrays call, such as `argmax`.
     "numpy": "keras.src.backend.tensorflow",
@@ -431,15 +432,16 @@ def as_result(value: Any) -> Any:
 
 
 @contextlib.contextmanager
-def assertions_in_any_order() -> Iterator[None]:
-    """The scope in which traced assertions wait for no other ones.
+def checks_in_any_order() -> Iterator[None]:
+    """The scope in which a trace does not order assertions and checks of numbers.
 
-    Towers that add in the middle of a pass would wait for each other in a circle.
+    TensorFlow orders them as they are traced, one tower after the other. Towers that add in the
+    middle of a pass would wait for each other in a circle.
     """
     from tensorflow.python.framework import auto_control_deps
 
     before = auto_control_deps.MUST_RUN_ORDER_INSENSITIVE_STATEFUL_OPS
-    auto_control_deps.MUST_RUN_ORDER_INSENSITIVE_STATEFUL_OPS = before | {"Assert"}
+    auto_control_deps.MUST_RUN_ORDER_INSENSITIVE_STATEFUL_OPS = before | CHECKS
     try:
         yield
     finally:

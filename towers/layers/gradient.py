@@ -84,8 +84,7 @@ class Towers:
             tables: the ids of variables of which all towers look up the same rows.
         """
         checks = checks_of(rows, self._cut)
-        with tf.control_dependencies(checks):
-            parts = [cut_inputs(one, self._cut) for one in rows]
+        parts = [cut_inputs(one, self._cut) for one in rows]
         variables = [one for one in variables if not is_seed(one)]
         copies = self._reads.copies(variables)
         results = []
@@ -94,7 +93,7 @@ class Towers:
                 with meeting.join() as replica, self._on(tower):
                     if replica is not None:
                         replica.begin(self._cut.sizes[tower])
-                    with tf.control_dependencies(checks):  # Also where towers made the parts.
+                    with tf.control_dependencies(checks):
                         for each in parts:  # A tower's own, whatever else uses them.
                             each[tower] = tf.identity(each[tower])
                     values = [each[tower] for each in copies]

@@ -54,8 +54,8 @@ class Told:
         """Notes how a layer is called that was asked, and what is otherwise in a training."""
         layers, exceptions = flatten_layers(layer), []
         if answer.way == CUT:
-            tables = [one for one in layers if isinstance(one, keras.layers.Embedding)]
-            sums_rows = self._sums_rows and (answer.looks_up or bool(tables))
+            has_table = any(isinstance(one, keras.layers.Embedding) for one in layers)
+            sums_rows = self._sums_rows and (answer.looks_up or has_table)
             exceptions = list(exceptions_in(layers, sums_rows=sums_rows)) if trains else []
             note_sizes(self._owned, map(stored_value, layer.trainable_variables))
         inner = [one.name for one in layers[1:]] if answer.way == INSIDE else []
@@ -118,7 +118,9 @@ class Told:
 def exceptions_in(layers: Sequence[Any], *, sums_rows: bool) -> Iterator[str]:
     """Yields what is otherwise than on one device where such layers are cut.
 
-    It may be that repeated rows are summed.
+    Args:
+        layers: the layers.
+        sums_rows: whether repeated rows of their tables are summed.
     """
     norms = [one for one in layers if isinstance(one, keras.layers.BatchNormalization)]
     if not all(one.synchronized for one in norms):

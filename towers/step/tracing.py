@@ -15,7 +15,7 @@ from tensorflow.types.experimental import ConcreteFunction
 
 from towers.ground.concrete_function import concrete_function
 from towers.ground.host import HOST
-from towers.ground.private_apis import assertions_in_any_order, call_of_tensors, rewrite_with
+from towers.ground.private_apis import call_of_tensors, checks_in_any_order, rewrite_with
 from towers.step.tower_function import TowerProgram
 from towers.travel.gradients import Gradient
 from towers.variables.find_variables import uses_of
@@ -57,7 +57,7 @@ def trace(
         RuntimeError: a tower uses a variable past the value that it has read, or assigns one that
             is not a Keras variable.
     """
-    with contextlib.ExitStack() as after_the_results, assertions_in_any_order():
+    with contextlib.ExitStack() as after_the_results, checks_in_any_order():
 
         @functools.wraps(function)
         def with_device(*arguments: Any) -> Any:
