@@ -343,9 +343,10 @@ def check_rows_apart(
     # A layer that says what numbers it takes, such as Equalization, may leave all others alone.
     takes_any = not any(hasattr(layer, "value_range") for layer in flatten_layers(model))
     is_of_keras = takes_any and not needs_trace(model, "sum")
-    x, y, _ = map(made_up, keras.utils.unpack_x_y_sample_weight(data.spec))
-    is_alone = is_of_keras and (not asks or data.reshuffles)
-    if not is_alone or why_coupled(model, devices[:1], x, training):
+    is_made_up = is_of_keras and (not asks or data.reshuffles)
+    if is_made_up:
+        x, y, _ = map(made_up, keras.utils.unpack_x_y_sample_weight(data.spec))
+    if not is_made_up or why_coupled(model, devices[:1], x, training):
         try:
             x, y, _ = keras.utils.unpack_x_y_sample_weight(data.first_batch())
         except (StopIteration, tf.errors.OutOfRangeError):
@@ -382,7 +383,8 @@ def made_up(spec: Any) -> Any:
         values = tf.sin(place * 12.9898 + 1.0)
         return tf.cast(values if one.dtype.is_floating else values > 0, one.dtype)
 
-    return tf.nest.map_structure(rows, spec)
+    with tf.device(HOST):
+        return tf.nest.map_structure(rows, spec)
 
 
 def check_values_apart(model: keras.Model, y: Any, y_pred: Any) -> None:
