@@ -13,13 +13,13 @@ import numpy as np
 import tensorflow as tf
 
 from towers.batches.shards import any_number_of_rows
+from towers.compiled.apart import check_rows_apart
 from towers.compiled.checks import (
     NeedsLayersError,
     check_built,
     check_listed,
     check_metrics,
     check_no_strategy,
-    check_rows_apart,
 )
 from towers.compiled.data import Data
 from towers.compiled.kept import kept

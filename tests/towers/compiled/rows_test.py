@@ -9,7 +9,7 @@ from keras import layers, ops
 import towers
 from tests.helpers import newer_keras, tower_devices
 from tests.towers.compiled.fit_test import check_trains_as_keras
-from towers.compiled.checks import why_coupled
+from towers.compiled.apart import why_coupled
 from towers.layers.plain import needs_trace
 
 pytestmark = pytest.mark.usefixtures("float64")
