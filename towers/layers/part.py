@@ -10,7 +10,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from towers.ground.private_apis import arguments_of, flatten_layers, owner_of_loss
+from towers.ground.private_apis import (
+    arguments_of,
+    flatten_layers,
+    get_default_graph,
+    graphs_within,
+    owner_of_loss,
+)
 from towers.layers.companions import companions_of
 from towers.layers.held import TENSORS, Held, attributes_of, is_tensor, leaves_of, taken_back
 from towers.layers.known import PLAIN, as_key
@@ -121,14 +127,19 @@ class Call:
         return {(index, name): one for index, each in found.items() for name, one in each.items()}
 
     def others(self) -> list[tf.Tensor]:
-        """Returns the tensors that each part takes whole: arguments, attributes and constants."""
+        """Returns the tensors that each part takes whole: arguments, attributes and constants.
+
+        What an attribute keeps of another graph is none: no op here can take it.
+        """
         leaves = [leaf for i, leaf in enumerate(self.leaves) if i not in self.rows]
         parts = [getattr(one, "operations", ()) for one in flatten_layers(self.layer)]
         constants = tf.nest.flatten(list(map(arguments_of, parts)))
         found = list(filter(is_tensor, [*leaves, *constants]))
         for held in attributes_of(self.layer).values():
             found += filter(is_tensor, leaves_of(held.contents))
-        return list({id(tensor): tensor for tensor in found}.values())
+        graphs = [] if tf.executing_eagerly() else graphs_within(get_default_graph(), None)
+        here = [one for one in found if not tf.is_symbolic_tensor(one) or one.graph in graphs]
+        return list({id(tensor): tensor for tensor in here}.values())
 
     def with_gradient(self, ways: Sequence[Way]) -> Call:
         """Returns the call that returns two lists of gradients, of its arguments and its weights.

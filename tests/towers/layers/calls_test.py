@@ -458,6 +458,30 @@ def test_synchronized_statistics_are_those_of_all_rows(train, number, capsys):
     assert capsys.readouterr().out.strip() == f"{number} towers run {model.name}"
 
 
+class KeepsItsMean(keras.layers.Layer):
+    def call(self, x):
+        self.mean = keras.ops.mean(x)
+        return x
+
+
+def test_a_trace_takes_nothing_that_a_layer_keeps_of_another():
+    model = normalised()
+    kept = keras.Sequential([keras.Input((6,)), KeepsItsMean(), *model.layers])
+
+    @tf.function
+    def gradients(x):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(kept(x, training=True) ** 2)
+        return tape.gradient(loss, kept.trainable_variables)
+
+    expected = [gradients(tf.constant(X[:size])) for size in (7, 5, 4)]
+    with on_towers(2):
+        kept(tf.constant(X))
+        found = [gradients(tf.constant(X[:size])) for size in (7, 5, 4)]
+    for one, other in zip(tf.nest.flatten(found), tf.nest.flatten(expected), strict=True):
+        near(one, other)
+
+
 def test_what_keras_does_not_synchronize_runs_whole(capsys):
     words = keras.Sequential([keras.layers.Embedding(9, 4, mask_zero=True),
                               keras.layers.BatchNormalization(synchronized=True)])  # fmt: skip
