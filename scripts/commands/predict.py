@@ -81,5 +81,6 @@ def line_of(prediction: Prediction, *, as_csv: bool) -> str:
     if not as_csv:
         return f"{prediction.path} | {' | '.join(f'{name} {one:.1%}' for name, one in shares)}"
     text = io.StringIO()
-    csv.writer(text).writerows((prediction.path, name, f"{one:.6f}") for name, one in shares)
-    return "\n".join(text.getvalue().splitlines())
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerows((prediction.path, name, f"{one:.6f}") for name, one in shares)
+    return text.getvalue().removesuffix("\n")

@@ -119,7 +119,7 @@ def read_chat_request(body: bytes, model: str, options: ServeOptions) -> ChatReq
 def read_object(body: bytes) -> dict[str, Any]:
     """Returns the JSON object of a body, without members that are null."""
     try:
-        found = json.loads(body.decode("utf-8"), parse_constant=refuse_constant)
+        found = json.loads(body.decode("utf-8-sig"), parse_constant=refuse_constant)
     except (ValueError, RecursionError) as error:
         raise RefusedError(
             f"The body must be JSON in UTF-8. Received {len(body)} bytes that are not: "

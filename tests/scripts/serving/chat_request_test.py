@@ -139,5 +139,11 @@ def test_what_is_no_json_object_is_refused(body):
     assert caught.value.body["error"]["code"] == "invalid_json"
 
 
+def test_a_byte_order_mark_may_come_first():
+    body = json.dumps({"model": "bot", "messages": [{"role": "user", "content": "hi"}]})
+    for start in ("", "\ufeff"):
+        assert read_chat_request((start + body).encode(), "bot", OPTIONS).turns == ("hi",)
+
+
 def test_an_unknown_parameter_brings_the_nearest():
     assert "'temperature'" in str(refusal(temprature=1))
