@@ -48,6 +48,8 @@ CUT, INSIDE, WHOLE = "cut", "inside", "whole"
 # What a call may return: tensors, which are joined, and what is the same on all towers.
 KNOWN = (tf.Tensor, keras.Variable, tf.Variable, bool, int, float, str, type(None))
 PLACE = re.compile(r"\{\{.*?\}\} ?")  # Where TensorFlow says that an error came up.
+# TensorFlow may raise what fails in a data set, read ahead meanwhile, in any op on another device.
+IN_A_DATA_SET = "transformation with iterator"
 COUPLES = "couples the rows of a batch"
 CHAINED = "returns or keeps a tensor and another one that follows from it"
 NOT_LINEAR = "has a gradient of its own that is no multiple of the one that it is given"
@@ -110,6 +112,8 @@ def ask(call: Call, devices: Sequence[str], *, traces: bool = True, trains: bool
             gradient = call.with_gradient(ways)
             couples, is_linear = ask_gradient(gradient, devices, with_all=with_all)
     except Exception as error:  # Of any kind: it is the user's code.
+        if IN_A_DATA_SET in str(error):
+            raise
         return not_cut(call, f"cannot be called with a part of its rows ({summary(error)})")
     if isinstance(ways, str) or couples:
         return not_cut(call, f"{COUPLES} in its gradient" if couples else str(ways))
