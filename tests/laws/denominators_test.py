@@ -113,6 +113,19 @@ def test_a_denominator_may_follow_from_the_model():
     assert_same_weights(actual, expected, float64=True)
 
 
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_weight_with_a_gradient_is_refused(number):
+    def make(model):
+        def tower_fn(batch):
+            logits = model(batch[0])
+            return tf.reduce_sum(logits**2), tf.reduce_sum(tf.sigmoid(logits)), {}
+
+        return tower_fn
+
+    with pytest.raises(ValueError, match=r"follows from the trainable variable '.*kernel'"):
+        trained(lambda *made: train_on_towers(*made, number), make)
+
+
 def test_a_loss_without_any_weight_in_a_batch_counts_zero():
     def make(model):
         def tower_fn(batch):

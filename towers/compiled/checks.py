@@ -283,8 +283,7 @@ def check_metrics(model: keras.Model, y: Any, outputs: Any) -> None:
     metrics = compile_metrics_of(model)
     variables = [] if metrics is None else list(map(id, metrics.variables))
     for metric, labels, output in metrics_by_output(metrics, y, outputs):
-        is_known = is_of_own_function(metric) or adds_up(metric, labels, output)
-        if metric.variables and not is_known:
+        if not is_of_own_function(metric) and not adds_up(metric, labels, output):
             raise NeedsLayersError(
                 f"the metric '{metric.name}' may not add up over a batch's parts"
             )

@@ -24,6 +24,7 @@ from towers.ground.private_apis import (
     VariableWatcher,
     added_losses,
     as_result,
+    flatten_layers,
     in_stateless_scope,
     is_compiled,
     order_of_gradients,
@@ -178,11 +179,18 @@ class LayerCalls:
         return results
 
     def _call_first(self, function: Any, /, *args: Any, **kwargs: Any) -> Any:
-        """Returns what a `tf.function` returns without a graph, in which layers can be asked."""
-        self._is_first_call, self._joined = True, 0
+        """Returns what a `tf.function` returns without a graph, in which layers can be asked.
+
+        A model that is not built is traced before, as on one device, where a trace that makes
+        variables is dropped: a step may take the list of them before it calls a layer.
+        """
         losses, owner = None if knows_rows(args) else as_in_graph, self._owner()
         if owner is not None:
             self._keep_counts(owner)
+            if not all(one.built for one in flatten_layers(owner)):
+                with alone():
+                    twin_of(function).get_concrete_function(*args, **kwargs)
+        self._is_first_call, self._joined = True, 0
         try:
             with (
                 OPTIONAL.through(of_values),

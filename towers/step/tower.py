@@ -29,7 +29,7 @@ from towers.step.tracing import check_gradients
 from towers.travel.gradients import Gradient, add_gradients, scale_gradients
 from towers.travel.packing import Upload
 from towers.travel.pairs import add_in_pairs
-from towers.variables.tower_scope import OWN, TowerScope
+from towers.variables.tower_scope import OWN, TowerScope, depends_on
 
 ALONE = Rendezvous()
 Values = dict[int, Any]  # What a tower has read, by the variable's id.
@@ -252,6 +252,7 @@ def differentiate(
     with tf.GradientTape(watch_accessed_variables=False) as tape:
         tape.watch(sources)
         sums, scope = forward(program, values, shard, part, tape)
+        check_weight(program, sums.weight, sources)
         sums = fold_losses(sums, totals)
         factor = gradient_factor(totals, loss_scale)
         scaled_loss = sums.loss if factor is None else sums.loss * factor
@@ -259,6 +260,22 @@ def differentiate(
     if factor is not None:
         gradients = scale_gradients(gradients, 1 / factor)
     return sums._replace(gradients=gradients)
+
+
+def check_weight(
+    program: TowerProgram, weight: tf.Tensor | Denominators, sources: Sequence[Any]
+) -> None:
+    """Raises ValueError for a weight with a gradient, since losses are divided by constants."""
+    for one in filter(tf.is_symbolic_tensor, tf.nest.flatten(weight)):
+        if one.dtype.is_floating and depends_on(one, sources):
+            gradients = zip(program.shared.trainable, tf.gradients(one, sources), strict=True)
+            paths = [variable.path for variable, gradient in gradients if gradient is not None]
+            if paths:
+                raise ValueError(
+                    "Towers divide a loss by its weight as by a number without a gradient. "
+                    f"Received a weight that follows from the trainable variable '{paths[0]}'; "
+                    "return `tf.stop_gradient(weight)`, which is its value."
+                )
 
 
 def forward(

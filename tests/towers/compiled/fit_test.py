@@ -64,6 +64,50 @@ def check_trains_as_keras(make_model, make_data=lambda: (X, Y), num_towers=2, **
     return actual
 
 
+class Sum(keras.metrics.Metric):
+    """Keeps its state in a variable that Keras does not list."""
+
+    def __init__(self):
+        super().__init__(name="sum")
+        self.total = tf.Variable(0.0, dtype="float64", trainable=False)
+
+    def update_state(self, labels, outputs, sample_weight=None):
+        self.total.assign_add(tf.reduce_sum(outputs))
+
+    def result(self):
+        return self.total
+
+    def reset_state(self):
+        self.total.assign(0.0)
+
+
+class Counts(keras.layers.Layer):
+    """Multiplies by the number of its calls in Python."""
+
+    count = 0
+
+    def call(self, inputs):
+        self.count += 1
+        return inputs * self.count
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_what_keras_does_not_track_ends_as_in_keras(number):
+    def make():
+        inputs = keras.Input((4,))
+        model = keras.Model(inputs, keras.layers.Dense(2)(Counts()(inputs)))
+        model.compile(keras.optimizers.SGD(0.1), "mse", metrics=[Sum()])
+        return model
+
+    def without_sum():
+        model = make()
+        model.compile(keras.optimizers.SGD(0.1), "mse")
+        return model
+
+    check_trains_as_keras(make, num_towers=number)
+    check_trains_as_keras(without_sum, num_towers=number)
+
+
 class Once(keras.callbacks.Callback):
     """Changes a model when a hook is called for the first time."""
 

@@ -441,6 +441,37 @@ def test_a_step_that_counts_its_traces_is_cut_as_others_are(capsys):
     assert model.steps == 1 and "alone runs" not in capsys.readouterr().out
 
 
+class TakesItsWeightsFirst(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.layer = keras.layers.Dense(2)
+
+    def call(self, inputs):
+        return self.layer(inputs)
+
+    def train_step(self, data):
+        inputs, labels = data
+        variables = self.trainable_variables  # It has none before its first call.
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean((self(inputs) - labels) ** 2)
+        self.optimizer.apply(tape.gradient(loss, variables), variables)
+        return {"loss": loss}
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_step_may_take_the_weights_before_they_are_made(number):
+    ended = []
+    for train in (keras.Model.fit, functools.partial(towers.fit, towers=tower_devices(number))):
+        keras.utils.set_random_seed(2)
+        model = TakesItsWeightsFirst()
+        model.compile(keras.optimizers.SGD(0.1))
+        train(model, X, Y, batch_size=8, shuffle=False, verbose=0)
+        assert int(model.optimizer.iterations) == 3
+        ended.append(model.get_weights())
+    for one, other in zip(*ended, strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-6)
+
+
 def test_a_model_that_nothing_changes_is_checked_once(monkeypatch):
     checked, check = [], setting.check_built_model
     monkeypatch.setattr(
