@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -230,9 +231,13 @@ class Stream:
         self._next = 0  # How many batches were taken.
 
     def batches(self, epoch: int, first_step: int) -> tf.data.Dataset:
-        """Returns the batches of an epoch from `first_step` on."""
+        """Returns the batches of an epoch from `first_step` on.
+
+        TensorFlow never lets go of the function; what reads the data goes with this object.
+        """
+        take = weakref.WeakMethod(self._take)
         return tf.data.Dataset.from_generator(
-            lambda: self._take(epoch, first_step), output_signature=self._dataset.element_spec
+            lambda: take()(epoch, first_step), output_signature=self._dataset.element_spec
         )
 
     def _take(self, epoch: int, first_step: int) -> Iterator[Any]:

@@ -4,6 +4,8 @@ TensorFlow takes over their memory where it is aligned, and would compute in pla
 """
 
 import contextlib
+import gc
+import os
 
 import keras
 import numpy as np
@@ -127,3 +129,19 @@ def test_what_is_cut_in_a_graph_has_gradients(compute):
     expected, received = (tf.nest.flatten(one) for one in found)
     for one, other in zip(received, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-12)
+
+
+def test_what_reads_a_generator_goes_with_the_training():
+    def batches():
+        while True:
+            yield np.zeros((4, 3), "float32"), np.zeros((4, 2), "float32")
+
+    model = keras.Sequential([keras.layers.Dense(2)])
+    model.compile("sgd", "mse")
+    counts = []
+    for _ in range(4):
+        towers.fit(model, batches(), steps_per_epoch=2, epochs=2, verbose=0, towers=1)
+        towers.evaluate(model, batches(), steps=2, verbose=0, towers=1)
+        gc.collect()
+        counts.append(len(os.listdir("/proc/self/task")))
+    assert counts[-1] == counts[1]
