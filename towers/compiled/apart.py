@@ -31,11 +31,13 @@ from towers.ground.private_apis import (
     metrics_by_output,
     takes_training,
 )
-from towers.layers.asking import CUT, ask
+from towers.layers.asking import CUT, ask, unnoticed
 from towers.layers.part import Call
 from towers.layers.plain import needs_trace
 from towers.layers.rows import CONCATENATE, MEAN, SUM, Way
+from towers.layers.scope import CallScope
 from towers.layers.values import Values
+from towers.variables.shared_variables import is_seed
 
 
 class Compared(NamedTuple):
@@ -111,6 +113,15 @@ def check_rows_apart(
         check_values_apart(model, y, call(model, x, training=False))
 
 
+def why_assigned(whole: Call) -> str | None:
+    """Returns what a call assigns that draws no random numbers; an evaluation would drop it."""
+    scope = CallScope(0)
+    with unnoticed(whole):
+        whole.outcome(scope)
+    paths = (one.path for one in scope.assigned if not is_seed(one))
+    return next((f"assigns '{path}'" for path in paths), None)
+
+
 def why_coupled(model: keras.Model, devices: Sequence[str], x: Any, training: bool) -> str | None:
     """Returns why towers cannot run the model on parts of these inputs; None if they can."""
     options = {"training": training} if takes_training(model) else {}
@@ -119,7 +130,7 @@ def why_coupled(model: keras.Model, devices: Sequence[str], x: Any, training: bo
     if answer.not_in_step:
         return answer.not_in_step
     if answer.way == CUT and all(way in (Way(CONCATENATE), Way(MEAN)) for way in answer.ways):
-        return None
+        return None if training else why_assigned(whole)
     is_sum = any(way.kind == SUM for way in answer.ways)
     none = "adds or returns a sum over the batch" if is_sum else "returns no row for each example"
     return answer.reason or none

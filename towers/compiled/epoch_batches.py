@@ -235,7 +235,7 @@ class Stream:
 
         TensorFlow never lets go of the function; what reads the data goes with this object.
         """
-        take = weakref.WeakMethod(self._take)
+        take: Any = weakref.WeakMethod(self._take)
         return tf.data.Dataset.from_generator(
             lambda: take()(epoch, first_step), output_signature=self._dataset.element_spec
         )

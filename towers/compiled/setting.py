@@ -99,16 +99,16 @@ def prepare(
     """
     key = (placement, key_of(data), model.optimizer)
     build_it = functools.partial(build, model, data.spec)
-    with counts_kept(model):
-        batch, switches = kept(
-            model, ("built", *key), lambda: (within(placement, build_it), switches_of(model))
-        )
-        found = batch
-        if not isinstance(batch, str):
-            training = training or not needs_trace(model, "sum")
-            devices = placement.devices
-            check = functools.partial(check_built_model, model, devices, data, batch, training)
-            now = switches_of(model) if to_trace else switches
+    batch, switches = kept(
+        model, ("built", *key), lambda: (within(placement, build_it), switches_of(model))
+    )
+    found = batch
+    if not isinstance(batch, str):
+        training = training or not needs_trace(model, "sum")
+        devices = placement.devices
+        check = functools.partial(check_built_model, model, devices, data, batch, training)
+        now = switches_of(model) if to_trace else switches
+        with counts_kept(model):
             found = kept(model, ("prepared", *key, now, training), lambda: within(placement, check))
     if found:
         raise NeedsLayersError(found)

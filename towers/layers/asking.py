@@ -112,9 +112,7 @@ def ask(call: Call, devices: Sequence[str], *, traces: bool = True, trains: bool
             gradient = call.with_gradient(ways)
             couples, is_linear = ask_gradient(gradient, devices, with_all=with_all)
     except Exception as error:  # Of any kind: it is the user's code.
-        if IN_A_DATA_SET in str(error):
-            raise
-        return not_cut(call, f"cannot be called with a part of its rows ({summary(error)})")
+        return not_called(call, error)
     if isinstance(ways, str) or couples:
         return not_cut(call, f"{COUPLES} in its gradient" if couples else str(ways))
     layers = flatten_layers(call.layer)
@@ -161,6 +159,13 @@ def not_cut(call: Call, reason: str) -> Answer:
     """Returns the answer for a layer that is not cut: the layers in it are asked, if there are."""
     inner = flatten_layers(call.layer, include_self=False, recursive=False)
     return Answer(INSIDE if inner else WHOLE, reason=reason)
+
+
+def not_called(call: Call, error: Exception) -> Answer:
+    """Returns the answer for a layer that raised an error; raises one of a data set again."""
+    if IN_A_DATA_SET in str(error):
+        raise error
+    return not_cut(call, f"cannot be called with a part of its rows ({summary(error)})")
 
 
 def summary(error: BaseException) -> str:

@@ -19,6 +19,7 @@ from towers.ground.private_apis import (
     stored_value,
     variable_accessed,
 )
+from towers.layers.left import of_towers
 from towers.layers.reads import PUSH_TAPE, reads_of, sum_on
 from towers.layers.rows import (
     CONCATENATE,
@@ -83,12 +84,11 @@ class Towers:
             others: tensors that all towers take as they are.
             tables: the ids of variables of which all towers look up the same rows.
         """
-        checks = checks_of(rows, self._cut)
-        parts = [cut_inputs(one, self._cut) for one in rows]
-        variables = [one for one in variables if not is_seed(one)]
-        copies = self._reads.copies(variables)
-        results = []
-        with self._meeting as meeting, PUSH_TAPE.through(None):
+        variables, results = [one for one in variables if not is_seed(one)], []
+        with of_towers(runs=True), self._meeting as meeting, PUSH_TAPE.through(None):
+            checks = checks_of(rows, self._cut)
+            parts = [cut_inputs(one, self._cut) for one in rows]
+            copies = self._reads.copies(variables)
             for tower, scope in enumerate(self._scopes):
                 with meeting.join() as replica, self._on(tower):
                     if replica is not None:
@@ -122,9 +122,10 @@ class Towers:
             values: for each output, the value of each tower.
             ways: for each output, how they become one.
         """
-        joined = self._join_all(self._sources, values, ways)
-        with tf.device(HOST):
-            assign_once(self._scopes, self._cut.sizes)
+        with of_towers():
+            joined = self._join_all(self._sources, values, ways)
+            with tf.device(HOST):
+                assign_once(self._scopes, self._cut.sizes)
         return joined
 
     def _sources_of(
@@ -248,29 +249,32 @@ class Towers:
         """Returns the function from the outputs' gradients to those of the sources."""
 
         def backward(*upstream: tf.Tensor) -> list[Any]:
-            grown, used = [*sources], []
-            for gradient, way, column in zip(upstream, ways, values, strict=True):
-                if gradient is not None:  # As where tangents go forward.
-                    grown.append(Source(gradient, way, self._spread(gradient, way, column)))
-                    used.append(column)
-            if not used:
-                return [None] * len(sources)
-            with self._meeting:
-                gradients = [
-                    self._gradients(tower, sources, used, grown[len(sources) :])
-                    for tower in range(len(self._tapes))
+            with of_towers():
+                grown, used = [*sources], []
+                for gradient, way, column in zip(upstream, ways, values, strict=True):
+                    if gradient is not None:  # As where tangents go forward.
+                        grown.append(Source(gradient, way, self._spread(gradient, way, column)))
+                        used.append(column)
+                if not used:
+                    return [None] * len(sources)
+                with self._meeting:
+                    gradients = [
+                        self._gradients(tower, sources, used, grown[len(sources) :])
+                        for tower in range(len(self._tapes))
+                    ]
+                columns = list(zip(*gradients, strict=True))
+                present = [
+                    i for i, column in enumerate(columns) if any(g is not None for g in column)
                 ]
-            columns = list(zip(*gradients, strict=True))
-            present = [i for i, column in enumerate(columns) if any(g is not None for g in column)]
-            joined = self._join_all(
-                [one for one in grown if is_differentiable(one.outer)],
-                [columns[i] for i in present],
-                [sources[i].way for i in present],
-            )
-            results: list[Any] = [None] * len(sources)
-            for index, gradient in zip(present, joined, strict=True):
-                results[index] = gradient
-            return results
+                joined = self._join_all(
+                    [one for one in grown if is_differentiable(one.outer)],
+                    [columns[i] for i in present],
+                    [sources[i].way for i in present],
+                )
+                results: list[Any] = [None] * len(sources)
+                for index, gradient in zip(present, joined, strict=True):
+                    results[index] = gradient
+                return results
 
         return backward
 

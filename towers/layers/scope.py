@@ -44,8 +44,8 @@ class CallScope(Scope):
         return value
 
     def add_update(self, update: tuple[keras.Variable, tf.Tensor]) -> None:
-        """Stores a value instead of assigning it."""
-        variable, _ = update
+        """Stores a value instead of assigning it; an assignment has no gradient."""
+        variable, value = update
         if variable.trainable:
             raise RuntimeError(
                 f"{self.name} assigns the trainable variable '{variable.path}'. A tower changes "
@@ -53,7 +53,7 @@ class CallScope(Scope):
             )
         if not any(variable is other for other in self.assigned):
             self.assigned.append(variable)
-        super().add_update(update)
+        super().add_update((variable, tf.stop_gradient(value)))
 
     def left_within(self, graph: tf.Graph) -> str:
         """Returns what the function did with a value that does not leave a loop or a branch."""

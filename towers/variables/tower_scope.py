@@ -106,11 +106,11 @@ class TowerScope(Scope):
         return value
 
     def add_update(self, update: tuple[keras.Variable, tf.Tensor]) -> None:
-        """Stores a value instead of assigning it."""
+        """Stores a value instead of assigning it; an assignment has no gradient."""
         variable, value = update
         if id(variable) not in self.state_mapping:
             self._check_shared(variable)
-        value = self._leaving_control_flow(variable, value)
+        value = tf.stop_gradient(self._leaving_control_flow(variable, value))
         if any(variable is other for other in self.shared.trainable):
             value = self._new_version(variable, value)
         self._num_updates[id(variable)] += 1
@@ -193,17 +193,13 @@ class TowerScope(Scope):
         )
 
     def _new_version(self, variable: keras.Variable, value: tf.Tensor) -> tf.Tensor:
-        """Returns a value assigned to a trainable variable, as a source of its gradient.
-
-        An assignment has no gradient: what follows depends on the value that was assigned.
-        """
+        """Returns a value assigned to a trainable variable, as a source of its gradient."""
         if depends_on(value, self._inputs):
             raise RuntimeError(
                 f"{self.name} assigns the trainable variable '{variable.path}'. A tower changes "
                 "trainable variables through gradients only, or to a value that follows from "
                 "variables alone, as SpectralNormalization does; make it `trainable=False`."
             )
-        value = tf.stop_gradient(value)
         if self._tape is not None:
             self._tape.watch(value)
         self.versions[id(variable)].append(value)

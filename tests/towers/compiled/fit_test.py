@@ -81,31 +81,58 @@ class Sum(keras.metrics.Metric):
         self.total.assign(0.0)
 
 
-class Counts(keras.layers.Layer):
-    """Multiplies by the number of its calls in Python."""
-
-    count = 0
-
-    def call(self, inputs):
-        self.count += 1
-        return inputs * self.count
-
-
 @pytest.mark.parametrize("number", [1, 2])
-def test_what_keras_does_not_track_ends_as_in_keras(number):
+def test_a_metric_keeps_its_state_in_any_variable(number):
     def make():
-        inputs = keras.Input((4,))
-        model = keras.Model(inputs, keras.layers.Dense(2)(Counts()(inputs)))
+        model = network()
         model.compile(keras.optimizers.SGD(0.1), "mse", metrics=[Sum()])
         return model
 
-    def without_sum():
-        model = make()
-        model.compile(keras.optimizers.SGD(0.1), "mse")
+    check_trains_as_keras(make, num_towers=number)
+
+
+class Decays(keras.layers.Layer):
+    """Has a state that changes in each call, also in an evaluation."""
+
+    def build(self, shape):
+        self.factor = self.add_weight(shape=(), initializer="ones", trainable=False)
+
+    def call(self, inputs):
+        self.factor.assign(self.factor * 0.9)
+        return inputs * self.factor
+
+
+class Follows(keras.layers.Layer):
+    """Assigns a mean of its weights, and computes from it."""
+
+    def build(self, shape):
+        self.own = self.add_weight(shape=(shape[-1], 3), trainable=True)
+        self.mean = self.add_weight(shape=(shape[-1], 3), initializer="zeros", trainable=False)
+
+    def call(self, inputs, training=False):
+        if training:
+            self.mean.assign(0.5 * self.mean + 0.5 * self.own)
+        return inputs @ self.own - inputs @ self.mean
+
+
+@pytest.mark.parametrize("number", [1, 2])
+@pytest.mark.parametrize("layer", [Decays, Follows])
+@pytest.mark.parametrize("run_eagerly", [False, True])
+def test_what_layers_assign_ends_as_in_keras(layer, number, run_eagerly):
+    def make():
+        model = keras.Sequential([keras.Input((4,)), layer(), keras.layers.Dense(2)])
+        model.compile(keras.optimizers.SGD(0.1), "mse", run_eagerly=run_eagerly)
         return model
 
-    check_trains_as_keras(make, num_towers=number)
-    check_trains_as_keras(without_sum, num_towers=number)
+    check_trains_as_keras(make, num_towers=number, validation_data=(X, Y))
+    models = [make(), make()]
+    models[1].set_weights(models[0].get_weights())
+    options = {"batch_size": 8, "verbose": 0}
+    expected = models[0].evaluate(X, Y, **options)
+    found = towers.evaluate(models[1], X, Y, towers=tower_devices(number), **options)
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    for one, other in zip(models[1].get_weights(), models[0].get_weights(), strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-12)
 
 
 class Once(keras.callbacks.Callback):

@@ -441,6 +441,24 @@ def test_a_step_that_counts_its_traces_is_cut_as_others_are(capsys):
     assert model.steps == 1 and "alone runs" not in capsys.readouterr().out
 
 
+def test_a_tensor_that_a_layer_leaves_in_a_closure_is_told():
+    left = {}
+
+    def tap(inputs):
+        left["features"] = inputs
+        return inputs
+
+    def loss(labels, outputs):
+        return tf.reduce_mean((labels - outputs) ** 2) + tf.reduce_mean(left["features"] ** 2)
+
+    inputs = keras.Input((4,))
+    features = keras.layers.Lambda(tap)(keras.layers.Dense(3, "tanh")(inputs))
+    model = keras.Model(inputs, keras.layers.Dense(2)(features))
+    model.compile("sgd", loss)
+    with pytest.raises(RuntimeError, match=r"holds the rows of one tower. .* Return it"):
+        towers.fit(model, X, Y, towers=tower_devices(2), **OPTIONS)
+
+
 class TakesItsWeightsFirst(keras.Model):
     def __init__(self):
         super().__init__()

@@ -1,0 +1,69 @@
+"""Tensors of a single tower that a layer leaves in a global, a closure or a class.
+
+Towers join what a layer returns and what it and its objects keep. What uses a tensor that was left
+elsewhere would compute from the rows of one tower.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from towers.ground.private_apis import get_default_graph
+
+IN_A_TOWER = re.compile(r"(.*/)?tower_\d+(_\d+)?/.*")
+LEFT = "_towers_left"  # The attribute of a graph.
+
+
+class Left:
+    """What the towers of a graph have computed, which only they, and what joins them, may use."""
+
+    def __init__(self) -> None:
+        self._names = set[str]()  # Of the ops in towers.
+        self._num_seen = 0
+        self._is_within = False
+
+    @contextlib.contextmanager
+    def within(self, graph: tf.Graph, *, runs: bool) -> Iterator[None]:
+        """The scope of ops that may use it, or compute more of it (`runs`)."""
+        if self._is_within:
+            yield
+            return
+        self._check(graph.get_operations()[self._num_seen :])
+        self._num_seen, self._is_within = graph.num_operations(), True
+        try:
+            yield
+        finally:
+            self._is_within = False
+            made = graph.get_operations()[self._num_seen :] if runs else []
+            self._names.update(filter(IN_A_TOWER.fullmatch, (one.name for one in made)))
+            self._num_seen = graph.num_operations()
+
+    def _check(self, operations: list[Any]) -> None:
+        for operation in operations:
+            for tensor in operation.inputs:
+                if tensor.op.name in self._names:
+                    raise RuntimeError(
+                        "A layer leaves a tensor where towers do not find it, as in a global, a "
+                        "closure or a class: it holds the rows of one tower. Received "
+                        f"'{tensor.name}', which '{operation.name}' uses. Return it, or keep it in "
+                        "an attribute of the layer."
+                    )
+
+
+def of_towers(*, runs: bool = False) -> contextlib.AbstractContextManager[None]:
+    """The scope of ops that may use what single towers compute, or that compute it (`runs`).
+
+    Raises:
+        RuntimeError: other ops of the graph use it.
+    """
+    if tf.executing_eagerly():
+        return contextlib.nullcontext()
+    graph = get_default_graph()
+    left = getattr(graph, LEFT, None) or Left()
+    setattr(graph, LEFT, left)
+    return left.within(graph, runs=runs)
