@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -110,10 +111,30 @@ class TracedStep:
             count: the number of the batches that an iterator is to give.
         """
         self._begin(source)
+        if self.processes.count > 1:
+            return self._one_by_one(source, first, count)
         call = self._taking_from(source, self._several, 2)
         numbers = number_on_host(count or len(source)), number_on_host(first)
         made, results, also = call(source, *numbers)
         return self._end(each_of(results, int(made)), also)
+
+    def _one_by_one(self, source: Any, first: int, count: int | None) -> list[Any]:
+        """Does what `several` does in several processes, with a call for each batch.
+
+        TensorFlow gives the collectives of a loop one key, and so one shape: that of the rows that
+        the first batch looks up.
+        """
+        batches: Any = itertools.islice(source, count) if count else iter(source)
+        every: list[Any] = []
+        also = None
+        for number, one in enumerate(batches, first):
+            shards = shards_of(one, self.specs) if tf.is_tensor(one) else one
+            results, also = self._call(shards, number_on_host(number))
+            kept = results if self._returns_each else None
+            every.append(tf.nest.map_structure(lambda x: None if x is None else x.numpy(), kept))
+            if not self._goes_on(results):
+                break
+        return self._end(every, also)
 
     def _step(self, shards: tuple[Shard, ...], number: tf.Tensor) -> Any:
         """Returns the results of a batch, in the graph."""

@@ -9,7 +9,7 @@ from tests.programs import PATIENCE, forked, free_addresses
 from tests.towers.compiled.together_worker import CASES, find_out
 
 ALL = [case.__name__ for case in CASES]
-QUICK = ["callbacks", "evaluation", "kinds", "begins", "outside", "refused"]
+QUICK = ["callbacks", "evaluation", "kinds", "begins", "outside", "words", "refused"]
 
 
 @pytest.fixture(

@@ -171,6 +171,16 @@ def parts(one):
     return fit(one, model, X[part], Y[part], shuffle=False, data=data)
 
 
+def words(one):
+    """Calls of three batches, of which each looks up another number of words."""
+    keras.utils.set_random_seed(1 + one["index"])
+    ids = np.stack([np.arange(ROWS) % (2 + np.arange(ROWS) // BATCH), Y], axis=1)
+    layers = [keras.Input((2,), dtype="int32"), keras.layers.Embedding(9, 4)]
+    model = keras.Sequential([*layers, keras.layers.Flatten(), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(0.1), "mse", steps_per_execution=3)
+    return fit(one, model, ids, shuffle=False)
+
+
 def steps(one):
     """Epochs of so many steps of a data set; a callback stops in a step of one process."""
     data = tf.data.Dataset.from_tensor_slices((X, Y)).batch(BATCH).repeat()
@@ -328,7 +338,7 @@ def shorter(one):
         return str(error)
 
 
-CASES = (callbacks, evaluation, kinds, parts, steps, begins, outside, resumed, refused)
+CASES = (callbacks, evaluation, kinds, parts, words, steps, begins, outside, resumed, refused)
 
 
 class Monitor(http.server.BaseHTTPRequestHandler):
