@@ -110,7 +110,7 @@ class TowerScope(Scope):
         variable, value = update
         if id(variable) not in self.state_mapping:
             self._check_shared(variable)
-        value = tf.stop_gradient(self._leaving_control_flow(variable, value))
+        value = self._leaving_control_flow(variable, tf.stop_gradient(value))
         if any(variable is other for other in self.shared.trainable):
             value = self._new_version(variable, value)
         self._num_updates[id(variable)] += 1
