@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,6 +17,7 @@ import tensorflow as tf
 from towers.ground.private_apis import get_default_graph
 
 IN_A_TOWER = re.compile(r"(.*/)?tower_\d+(_\d+)?/.*")
+OF_ALL = re.compile("Placeholder|.*PartitionedCall")  # Captures, and functions of a forward mode.
 LEFT = "_towers_left"  # The attribute of a graph.
 
 
@@ -40,26 +42,31 @@ class Left:
         finally:
             self._is_within = False
             made = graph.get_operations()[self._num_seen :] if runs else []
-            self._names.update(filter(IN_A_TOWER.fullmatch, (one.name for one in made)))
+            names = (one.name for one in made if not OF_ALL.fullmatch(one.type))
+            self._names.update(filter(IN_A_TOWER.fullmatch, names))
             self._num_seen = graph.num_operations()
 
     def _check(self, operations: list[Any]) -> None:
-        for operation in operations:
-            for tensor in operation.inputs:
-                if tensor.op.name in self._names:
-                    raise RuntimeError(
-                        "A layer leaves a tensor where towers do not find it, as in a global, a "
-                        "closure or a class: it holds the rows of one tower. Received "
-                        f"'{tensor.name}', which '{operation.name}' uses. Return it, or keep it in "
-                        "an attribute of the layer."
-                    )
+        pairs = ((one, tensor) for one in operations for tensor in one.inputs)
+        for operation, tensor in pairs:
+            is_gradient = operation.name.startswith("gradient_tape/")
+            if tensor.op.name in self._names and not is_gradient:
+                self._names.clear()
+                warnings.warn(
+                    "A layer leaves a tensor where towers do not find it, as in a global, a "
+                    f"closure or a class, and '{operation.name}' uses it: '{tensor.name}' holds "
+                    "the rows of one tower alone. Return it, or keep it in an attribute of the "
+                    "layer.",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
+                return
 
 
 def of_towers(*, runs: bool = False) -> contextlib.AbstractContextManager[None]:
     """The scope of ops that may use what single towers compute, or that compute it (`runs`).
 
-    Raises:
-        RuntimeError: other ops of the graph use it.
+    Warns of other ops of the graph that use it.
     """
     if tf.executing_eagerly():
         return contextlib.nullcontext()
