@@ -85,12 +85,14 @@ class Towers:
             tables: the ids of variables of which all towers look up the same rows.
         """
         variables, results = [one for one in variables if not is_seed(one)], []
-        with of_towers(runs=True), self._meeting as meeting, PUSH_TAPE.through(None):
+        scopes: list[str] = []
+        with of_towers(scopes), self._meeting as meeting, PUSH_TAPE.through(None):
             checks = checks_of(rows, self._cut)
             parts = [cut_inputs(one, self._cut) for one in rows]
             copies = self._reads.copies(variables)
             for tower, scope in enumerate(self._scopes):
-                with meeting.join() as replica, self._on(tower):
+                with meeting.join() as replica, self._on(tower) as name:
+                    scopes.append(name)
                     if replica is not None:
                         replica.begin(self._cut.sizes[tower])
                     with tf.control_dependencies(checks):
@@ -148,10 +150,10 @@ class Towers:
         return [Source(stored.handle, way, copies)]
 
     @contextlib.contextmanager
-    def _on(self, tower: int) -> Iterator[None]:
-        """The scope of a tower's ops."""
-        with tf.device(self._cut.devices[tower]), tf.name_scope(f"tower_{tower}"):
-            yield
+    def _on(self, tower: int) -> Iterator[str]:
+        """The scope of a tower's ops; yields its name."""
+        with tf.device(self._cut.devices[tower]), tf.name_scope(f"tower_{tower}") as name:
+            yield name
 
     def _join_all(
         self, sources: Sequence[Source], values: Sequence[Sequence[Any]], ways: Sequence[Way]

@@ -9,14 +9,13 @@ from __future__ import annotations
 import contextlib
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from towers.ground.private_apis import get_default_graph
 
-IN_A_TOWER = re.compile(r"(.*/)?tower_\d+(_\d+)?/.*")
 OF_ALL = re.compile("Placeholder|.*PartitionedCall")  # Captures, and functions of a forward mode.
 LEFT = "_towers_left"  # The attribute of a graph.
 
@@ -30,8 +29,8 @@ class Left:
         self._is_within = False
 
     @contextlib.contextmanager
-    def within(self, graph: tf.Graph, *, runs: bool) -> Iterator[None]:
-        """The scope of ops that may use it, or compute more of it (`runs`)."""
+    def within(self, graph: tf.Graph, scopes: Sequence[str]) -> Iterator[None]:
+        """The scope of ops that may use it, and compute more of it; arguments as in `of_towers`."""
         if self._is_within:
             yield
             return
@@ -41,9 +40,9 @@ class Left:
             yield
         finally:
             self._is_within = False
-            made = graph.get_operations()[self._num_seen :] if runs else []
+            made: list[Any] = graph.get_operations()[self._num_seen :]
             names = (one.name for one in made if not OF_ALL.fullmatch(one.type))
-            self._names.update(filter(IN_A_TOWER.fullmatch, names))
+            self._names.update(one for one in names if one.startswith(tuple(scopes)))
             self._num_seen = graph.num_operations()
 
     def _check(self, operations: list[Any]) -> None:
@@ -63,14 +62,15 @@ class Left:
                 return
 
 
-def of_towers(*, runs: bool = False) -> contextlib.AbstractContextManager[None]:
-    """The scope of ops that may use what single towers compute, or that compute it (`runs`).
+def of_towers(scopes: Sequence[str] = ()) -> contextlib.AbstractContextManager[None]:
+    """The scope of ops that may use what single towers compute; warns of others that use it.
 
-    Warns of other ops of the graph that use it.
+    Args:
+        scopes: the names of the towers' scopes, which may be added while it is open.
     """
     if tf.executing_eagerly():
         return contextlib.nullcontext()
     graph = get_default_graph()
     left = getattr(graph, LEFT, None) or Left()
     setattr(graph, LEFT, left)
-    return left.within(graph, runs=runs)
+    return left.within(graph, scopes)

@@ -459,6 +459,35 @@ def test_a_tensor_that_a_layer_leaves_in_a_closure_is_told():
         towers.fit(model, X, Y, towers=tower_devices(2), **OPTIONS)
 
 
+class TwoSides(keras.Model):
+    """Has models with the names of towers."""
+
+    def __init__(self):
+        super().__init__()
+        self.sides = []
+        for name in ("tower_0", "tower_1"):
+            norm = keras.layers.BatchNormalization(synchronized=True)
+            layers = [keras.Input((4,)), keras.layers.Dense(3), norm, keras.layers.Dense(2)]
+            self.sides.append(keras.Sequential(layers, name=name))
+
+    def train_step(self, data):
+        with tf.GradientTape() as tape:
+            first, second = (side(data[0], training=True) for side in self.sides)
+            loss = tf.reduce_mean(first * second)
+        variables = self.trainable_variables
+        self.optimizer.apply(tape.gradient(loss, variables), variables)
+        return {"loss": loss}
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_models_with_the_names_of_towers_are_not_taken_for_towers(number):
+    model = TwoSides()
+    model.compile("sgd")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        towers.fit(model, X, Y, towers=tower_devices(number), **OPTIONS)
+
+
 class TakesItsWeightsFirst(keras.Model):
     def __init__(self):
         super().__init__()
